@@ -17,7 +17,8 @@ from torch import Tensor
 
 from rlab.core.status import Status
 from rlab.errors import OptionError
-from rlab.present.layers import SMOOTH_FROM, opened
+from rlab.present.inline import opened
+from rlab.present.layers import SMOOTH_FROM
 from rlab.results.pictures import easiest, small_pictures
 from rlab.results.predicted import class_words, name_of
 from rlab.results.result import AttackedSample, AttackResult
