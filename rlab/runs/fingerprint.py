@@ -42,7 +42,8 @@ _RUNTIME = ("session", "interpreter", "model", "client", "triton", "allocated", 
 @parts_of.register
 def _victim(victim: Victim) -> Mapping[str, object]:
     own = {name: value for name, value in sorted(vars(victim).items()) if name not in _PASSING}
-    return own | {"reading": victim.declared.model_dump(exclude={"chunk", "timeout"})}
+    reading = victim.declared.model_dump(exclude={"chunk", "timeout", "bounds", "mean", "std"})
+    return own | {"reading": reading | {"bounds": victim.bounds, "normalise": victim.declared.normalise}}
 
 
 @parts_of.register
