@@ -100,11 +100,6 @@ def median_of(values: Tensor, rows: Tensor | None = None) -> float:
     return float(median(chosen, np.arange(len(chosen))[None])[0]) if len(chosen) else math.nan
 
 
-def mean_of(values: Tensor, rows: Tensor) -> float:
-    """The mean of values (n,) in `rows` (n,) bool."""
-    return float(values[rows].double().mean())
-
-
 def over_seeds(values: Floats, of: str, seed: int = 0) -> Estimate:
     """values (seeds, n) -> their mean or median (`of`) without NaN; the interval draws seeds and samples."""
     return _interval(float(_reduced(values.reshape(1, -1), of)[0]), _seed_draws(values, of, seed), "nearest")

@@ -14,7 +14,6 @@ from rlab.cli.speak import out, summary
 from rlab.errors import OptionError
 from rlab.folders.records import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.folders.reports import data_of, report_run, save_figures
-from rlab.present.browser import check_chromium, print_pdf
 from rlab.present.page import write_page
 from rlab.present.table import plain, terminal
 
@@ -39,7 +38,6 @@ def command(
         ),
     ] = None,
     samples: Annotated[int, typer.Option(min=0, help="Number of attacked samples to show")] = 24,
-    pdf: Annotated[bool, typer.Option("--pdf", help="Also print the page as PDF; needs Chromium or Chrome")] = False,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the figures of an attack or comparison as SVG and PDF")
     ] = None,
@@ -57,14 +55,12 @@ def command(
     single = "--figures" if figures is not None else "--track" if tracker is not None else ""
     if single and len(runs) > 1:
         raise OptionError(f"{single} takes one run: pass a single folder")
-    if pdf:
-        check_chromium()
     if len(runs) > 1:
-        return _compare(runs, page, pdf)
+        return _compare(runs, page)
     samples_of = data_of(runs[0], data)
     written = report_run(runs[0], page, samples, samples_of)
     out.print(f"Page: [bold]{plain(written)}[/bold]")
-    more = _printed(written, pdf)
+    more: dict[str, object] = {}
     if figures is not None:
         check_out(figures)
         more["figures"] = [str(path) for path in save_figures(runs[0], figures, samples, samples_of)]
@@ -73,24 +69,14 @@ def command(
     summary(command="report", run=runs[0], page=written, **more)
 
 
-def _printed(page: Path, pdf: bool) -> dict[str, object]:
-    if not pdf:
-        return {}
-    printed = print_pdf(page, page.with_suffix(".pdf"))
-    out.print(f"PDF: [bold]{plain(printed)}[/bold]")
-    return {"pdf": printed}
-
-
-def _compare(folders: list[Path], page: Path | None, pdf: bool) -> None:
+def _compare(folders: list[Path], page: Path | None) -> None:
     """Print the tables, and write the page if --out names one."""
-    if pdf and page is None:
-        raise OptionError("a comparison of runs has no folder: name the page with --out")
     runs = read_runs(folders)
     out.print(terminal(settings_table(runs)))
     out.print(terminal(figures_table(runs)))
     more: dict[str, object] = {}
     if page is not None:
-        more = {"page": write_page(changes_page(runs), page)} | _printed(page, pdf)
+        more = {"page": write_page(changes_page(runs), page)}
         out.print(f"Page: [bold]{plain(page)}[/bold]")
     else:
         out.print("[dim]With curves and samples: --out changes.html[/dim]")

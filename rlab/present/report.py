@@ -11,17 +11,17 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
 from rlab import __version__
 from rlab.errors import FolderError
-from rlab.present.table import Share
-from rlab.redact import redact
+from rlab.present.table import Share, text
 from rlab.stats import Estimate
 
 if TYPE_CHECKING:  # imported on use: a command that prints a table needs none of them
@@ -35,8 +35,8 @@ PathLike = str | os.PathLike[str]
 Metric = float | Estimate | Share
 REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
 UNSAVED = {"saved": False}  # metadata of a field that only the live object has, such as a model
-_VERB, _FIELDS, _ARRAY = "verb", "fields", "array"  # keys of REPORT
-_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+LISTED = 5  # figures that lists of runs show
+_FIELDS, _ARRAY = "fields", "array"  # keys of REPORT
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,17 @@ class Report(ABC):
         """Figures by number of queries or by step, for trackers."""
         return ()
 
+    def title(self, folder: Path) -> str:
+        """What lists of runs call the report in this folder; by default they name its command."""
+        return ""
+
+    def key_figures(self) -> Mapping[str, str]:
+        """What lists of runs show: the verdict, if there is one, and the first figures."""
+        metrics = dict(self.metrics())
+        passed = metrics.pop("passed", None)
+        verdict = {} if passed is None else {"verdict": "passed" if plain_value(passed) else "failed"}
+        return verdict | {name: text(metric) for name, metric in [*metrics.items()][:LISTED]}
+
     def settings(self) -> Mapping[str, Any]:
         """The settings, if the folder has no configuration file."""
         return {}
@@ -96,19 +107,31 @@ class Report(ABC):
 
     def write(self, folder: Path) -> None:
         """Write the files into a run's folder that is already open."""
-        from rlab.storage.files import write_arrays, write_csv, write_text
+        from rlab.storage.files import write_arrays, write_csv
 
         arrays: dict[str, Tensor] = {}
+
+        def stored(tensor: Tensor) -> dict[str, str]:
+            name = f"{len(arrays):05d}"
+            arrays[name] = tensor.contiguous()
+            return {_ARRAY: name}
+
         plain = {
-            name: _plain(_dumped(adapter, getattr(self, name)), name, arrays)
+            name: json.loads(adapter.dump_json(getattr(self, name), fallback=stored))
             for name, adapter in _adapters(type(self)).items()
         }
-        metrics = {name: plain_value(metric) for name, metric in self.metrics().items()}
-        stored = {_VERB: self.verb, "rlab": __version__, "metrics": _plain(metrics, "", {}), _FIELDS: plain}
         if arrays:
             write_arrays(folder / ARRAYS, arrays, self.verb)
         write_csv(folder / RESULTS, self.records())
-        write_text(folder / REPORT, json.dumps(redact(stored), indent=1, ensure_ascii=False) + "\n")
+        self.write_glance(folder, plain)
+
+    def write_glance(self, folder: Path, stored: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Write the command, the title and the figures, with the fields that are `stored` as JSON."""
+        from rlab.storage.files import write_json
+
+        figures = {name: plain_value(metric) for name, metric in self.metrics().items()}
+        glance = {"verb": self.verb, "title": self.title(folder), "key": self.key_figures()}
+        write_json(folder / REPORT, {**glance, "rlab": __version__, "metrics": figures, _FIELDS: stored})
 
     @classmethod
     def load(cls, folder: PathLike) -> Self:
@@ -151,16 +174,29 @@ class Report(ABC):
         return blocks_html([*(Text(each) for each in words if each), *page.sections[0].blocks], page.numbers)
 
 
-def read_verb(folder: Path) -> str | None:
-    """The command whose report lies in the folder; None without a readable report."""
+@dataclass(frozen=True)
+class Glance:
+    """What lists of runs show of a stored report."""
+
+    verb: str
+    title: str = ""
+    key: Mapping[str, str] = field(default_factory=dict)  # figures as text
+
+
+def read_glance(folder: Path) -> Glance | None:
+    """The glance at the report in a folder; None without a readable report."""
     from rlab.storage.stored import read_stored
 
     try:
-        stored = json.loads(read_stored(folder / REPORT))
-    except (OSError, ValueError, FolderError):
+        return TypeAdapter(Glance).validate_json(read_stored(folder / REPORT))
+    except (OSError, ValueError):  # a FolderError is a ValueError
         return None
-    verb = stored.get(_VERB) if isinstance(stored, dict) else None
-    return verb if isinstance(verb, str) else None
+
+
+def read_verb(folder: Path) -> str | None:
+    """The command whose report lies in the folder; None without a readable report."""
+    glance = read_glance(folder)
+    return None if glance is None else glance.verb
 
 
 def plain_value(metric: Metric) -> float:
@@ -171,53 +207,22 @@ def plain_value(metric: Metric) -> float:
 
 @cache
 def _adapters(cls: type[Report]) -> Mapping[str, TypeAdapter[Any]]:
-    """What reads each field."""
+    """What reads and writes each field."""
     hints = get_type_hints(cls, include_extras=True)
     return {each.name: _adapter(hints[each.name]) for each in fields(cls) if each.metadata != UNSAVED}
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     try:
-        # tensors, also those of dataclasses within
-        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
+        # tensors, also those of dataclasses within; NaN and infinities become text that a float reads back
+        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True, ser_json_inf_nan="strings"))
     except PydanticUserError:  # options have a configuration of their own
         return TypeAdapter(kind)
 
 
-def _within(value: Any) -> Mapping[Any, Any]:
-    """The parts of a dataclass, a mapping or a sequence by name; none of anything else."""
-    if is_dataclass(value):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
-    return dict(enumerate(value)) if isinstance(value, list | tuple) else value if isinstance(value, Mapping) else {}
-
-
-def _dumped(adapter: TypeAdapter[Any], value: Any) -> Any:
-    """The value as JSON, or unchanged if it holds tensors."""
-    try:
-        return adapter.dump_python(value, mode="json")
-    except ValueError:  # pydantic cannot serialise them
-        return value
-
-
-def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
-    """A value as JSON: a tensor is named and goes to `arrays`; NaN and infinities become text that a float reads back."""
-    from torch import Tensor
-
-    if isinstance(value, Tensor):
-        arrays[at] = value.contiguous()
-        return {_ARRAY: at}
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)
-    parts = {name: _plain(inner, f"{at}.{name}", arrays) for name, inner in _within(value).items()}
-    if is_dataclass(value) or isinstance(value, Mapping):
-        return parts
-    return list(parts.values()) if isinstance(value, list | tuple) else _ANYTHING.dump_python(value, mode="json")
-
-
 def _filled(value: Any, arrays: Mapping[str, Tensor]) -> Any:
-    """The inverse of `_plain`, for the tensors."""
+    """JSON with the tensors that it names."""
     if isinstance(value, Mapping):
-        return (
-            arrays[value[_ARRAY]] if _ARRAY in value else {key: _filled(inner, arrays) for key, inner in value.items()}
-        )
+        named = value.get(_ARRAY)
+        return {key: _filled(inner, arrays) for key, inner in value.items()} if named is None else arrays[named]
     return [_filled(inner, arrays) for inner in value] if isinstance(value, list) else value

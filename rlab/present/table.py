@@ -109,18 +109,6 @@ def plain(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class _Column:
-    """A column as the terminal shows it: at least `least` characters wide, at most `most`; `size` is all its text."""
-
-    heading: str
-    cells: Sequence[str]
-    figures: bool
-    least: int
-    most: int
-    size: int
-
-
-@dataclass(frozen=True)
 class TerminalTable:
     """For rich's console: no line is longer than the console is wide, no column is dropped, no figure is broken.
 
@@ -131,16 +119,17 @@ class TerminalTable:
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
-        table, title = _without_secrets(self.table), plain(redact(self.table.title)) or None
-        columns = [_column(table, at) for at in range(len(table.head))]
-        count = _fitting(columns[:1], columns[1:], options.max_width)
-        yield _rich(columns[: 1 + count], options.max_width, title)
-        others = columns[1 + count :]
-        first = _repeated(table, columns[: 1 + count], others, options.max_width)
-        while others:
-            count = _fitting(first, others, options.max_width)
-            yield _rich([*first, *others[:count]], options.max_width, None)
-            others = others[count:]
+        table, width = _without_secrets(self.table), options.max_width
+        columns = [_Column.of(table, at) for at in range(len(table.head))]
+        first, rest, title = columns[:1], columns[1:], plain(table.title) or None
+        while True:
+            count = max(1, sum(_fits([*first, *rest[:count]], width) for count in range(1, len(rest) + 1)))
+            yield _drawn([*first, *rest[:count]], width, title)
+            rest, title = rest[count:], None
+            if not rest:
+                return
+            keys = columns[: _keys(table)]
+            first = keys if all(_fits([*keys, column], width) for column in rest) else columns[:1]
 
 
 terminal = TerminalTable
@@ -156,70 +145,56 @@ def as_text(table: Table, width: int = 80) -> str:
     return shown.get()
 
 
-def _column(table: Table, at: int) -> _Column:
-    heading, values, figures = table.head[at], [row[at] for row in table.cells], at >= table.words
-    shown = [_lines(cell.value) for cell in values]
-    limit = _NAME if at == 0 else _SHORT
-    whole = max((_unbroken(line, limit, figures) for text in shown for line in text.splitlines()), default=1)
-    least = max([1, whole, *(min(cell_len(word), _SHORT) for word in heading.split())])
-    most = max([least, *(cell_len(line) for text in (heading, *shown) for line in text.splitlines())])
-    coloured = [
-        f"[{TERMINAL[cell.tone]}]{plain(text)}[/]" if cell.tone else plain(text)
-        for text, cell in zip(shown, values, strict=True)
-    ]
-    return _Column(heading, coloured, figures, least, most, 1 + sum(map(len, shown)))
+def _keys(table: Table) -> int:
+    """The number of first columns, all of words, that tell the rows apart; 1 if none do."""
+    rows = [tuple(text(cell.value) for cell in row[: table.words]) for row in table.cells]
+    return next((n for n in range(1, table.words + 1) if len({row[:n] for row in rows}) == len(rows)), 1)
 
 
-def _lines(value: Value | Share) -> str:
-    """A cell as the terminal shows it, with an interval or a mean in a line for itself."""
-    return text(value).replace(" [", "\n[").replace(" (mean ", "\n(mean ")
+@dataclass(frozen=True)
+class _Column:
+    """A column as the terminal shows it, at least `least` and at most `most` characters wide."""
+
+    heading: str
+    cells: Sequence[str]
+    figures: bool
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, table: Table, at: int) -> _Column:
+        heading, figures, limit = table.head[at], at >= table.words, _NAME if at == 0 else _SHORT
+        cells = [row[at] for row in table.cells]
+        # An interval or a mean has a line for itself.
+        shown = [text(cell.value).replace(" [", "\n[").replace(" (mean ", "\n(mean ") for cell in cells]
+        least = [1, *(min(cell_len(word), _SHORT) for word in heading.split())]
+        for line in (line for words in shown for line in words.splitlines()):
+            word = max(map(cell_len, line.split()), default=1)  # long words fold, but not in figures
+            least.append(cell_len(line) if cell_len(line) <= limit else word if figures else min(word, limit))
+        most = max([*least, *(cell_len(line) for words in (heading, *shown) for line in words.splitlines())])
+        colours = [TERMINAL.get(cell.tone, "none") for cell in cells]
+        coloured = [f"[{colour}]{plain(words)}[/]" for words, colour in zip(shown, colours, strict=True)]
+        return cls(heading, coloured, figures, max(least), most)
 
 
-def _unbroken(line: str, limit: int, figures: bool) -> int:
-    """Characters that stay together: a short line, or else the longest word, which folds only outside figures."""
-    if cell_len(line) <= limit:
-        return cell_len(line)
-    longest = max(map(cell_len, line.split()), default=1)
-    return longest if figures else min(longest, limit)
-
-
-def _repeated(table: Table, shown: Sequence[_Column], others: Sequence[_Column], width: int) -> Sequence[_Column]:
-    """The fewest first columns of words that tell the rows apart as well as all of them; only the first without room."""
-    most = min(table.words, len(shown))
-    different = [
-        len(set(zip(*(column.cells for column in shown[:count]), strict=True))) for count in range(1, most + 1)
-    ]
-    count = 1 + different.index(max(different)) if different else 1
-    fits = others and _fits([*shown[:count], max(others, key=lambda column: column.least)], width)
-    return shown[: count if fits else 1]
-
-
-def _fitting(first: Sequence[_Column], others: Sequence[_Column], width: int) -> int:
-    """How many of the other columns fit beside the first ones; at least one."""
-    count = len(others)
-    while count > 1 and not _fits([*first, *others[:count]], width):
-        count -= 1
-    return count
+def _room(columns: Sequence[_Column], width: int) -> int:
+    """Characters for cells, without the frame: a line and two spaces for each column, and the last line."""
+    return width - 3 * len(columns) - 1
 
 
 def _fits(columns: Sequence[_Column], width: int) -> bool:
-    return sum(column.least for column in columns) <= _room(len(columns), width)
+    return sum(column.least for column in columns) <= _room(columns, width)
 
 
-def _room(columns: int, width: int) -> int:
-    """Characters for cells, without the frame: a line and two spaces for each column, and the last line."""
-    return width - 3 * columns - 1
-
-
-def _rich(columns: Sequence[_Column], width: int, title: str | None) -> RichTable:
+def _drawn(columns: Sequence[_Column], width: int, title: str | None) -> RichTable:
     from rich.table import Table as RichTable
 
-    widths, room = [column.most for column in columns], _room(len(columns), width)
-    while sum(widths) > room:  # the column that is widest for the text in it gives way
-        slack = [(now / columns[at].size, at) for at, now in enumerate(widths) if now > columns[at].least]
+    widths = [column.most for column in columns]
+    while sum(widths) > _room(columns, width):  # the column that can give most gives way
+        slack, at = max((now - column.least, at) for at, (now, column) in enumerate(zip(widths, columns, strict=True)))
         if not slack:
             break
-        widths[max(slack)[1]] -= 1
+        widths[at] -= 1
     out = RichTable(title=title, title_justify="left", show_header=any(column.heading for column in columns))
     for column, wide in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.figures else "left"

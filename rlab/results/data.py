@@ -17,9 +17,8 @@ from rlab.core.setting import Setting
 from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.progress import Tally
-from rlab.results.kept import HeldInputs, Inputs, Pair
+from rlab.results.kept import HeldInputs, Inputs, Pair, StoredInputs
 from rlab.results.predicted import Label, class_words, predicted, true_label
-from rlab.stats import mean_of, median_of
 from rlab.victims.account import PHASES, STORED
 
 WITHIN = (5, 20, 50, 200)  # numbers of queries at which tables report the best flip so far
@@ -159,30 +158,6 @@ class ResultData:
         """(n,): the distance of the best flip within this number of queries, the clean one included; infinite without one."""
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
 
-    def summary(self) -> dict[str, float]:
-        """Return the figures of the tables by name; medians and means are over successes, but `median_within_N` is over
-        all attacked samples and infinite unless more than half have a flip by then."""
-        won, attacked = self.succeeded, int(self.attacked.sum())
-        each = (flips[0][0] if flips else math.nan for flips in self.improvements)
-        first = torch.from_numpy(np.fromiter(each, np.float32, len(self)))
-        within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
-        return {
-            "samples": len(self),
-            "attacked": attacked,
-            "succeeded": int(won.sum()),
-            "success": float(won.sum()) / attacked if attacked else math.nan,
-            "median_queries": median_of(self.effort, won),
-            "median_search": median_of(self.queries[:, PHASES.index("search")], won),
-            "median_queries_flip": median_of(first, won),
-            "median_l2_flip": median_of(self.flip["l2"], won),
-            "median_l2": median_of(self.final["l2"], won),
-            "median_patches": median_of(self.final["l0_patches"], won),
-            "mean_queries": mean_of(self.effort, won),
-            "mean_l2": mean_of(self.final["l2"], won),
-            "queries": self.total_queries,
-            "queries_learn": self.learning_queries,
-        } | within
-
     @property
     def learning_queries(self) -> int:
         """Queries that this run spent only to learn a simulator."""
@@ -230,7 +205,7 @@ class ResultData:
         chosen: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, Inputs):
+            if isinstance(value, HeldInputs | StoredInputs):
                 chosen[f.name] = value.where(rows.tolist())
             elif isinstance(value, Tensor):
                 chosen[f.name] = value[rows]

@@ -6,9 +6,8 @@ says.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -30,39 +29,15 @@ from rlab.storage.files import opened_arrays
 from rlab.storage.index import ORIGINAL, PERTURBED, Index
 from rlab.storage.names import CONFIG, inside
 from rlab.storage.run_file import reading
-from rlab.storage.steps import check_shard
+from rlab.storage.steps import check_part
 
 Keep = Literal["everything", "flips", "assignments"]
 Pair = tuple[Tensor, Tensor]  # original and perturbed, (n, c, *size) each
 LETTERS = 16  # of the digest of one input
 
 
-class Inputs(ABC):
-    """Original and perturbed inputs of n samples."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """(n, c, *size)."""
-
-    @abstractmethod
-    def has(self, row: int) -> bool:
-        """Whether the inputs of a sample can be read."""
-
-    @abstractmethod
-    def read(self, rows: Sequence[int]) -> Pair:
-        """Read the inputs of the samples `rows`."""
-
-    @abstractmethod
-    def where(self, rows: Sequence[int]) -> Inputs:
-        """Select the samples `rows` without reading them."""
-
-    def all(self) -> Pair:
-        return self.read(range(self.shape[0]))
-
-
 @dataclass(frozen=True)
-class HeldInputs(Inputs):
+class HeldInputs:
     """Inputs in memory."""
 
     original: Tensor
@@ -70,6 +45,7 @@ class HeldInputs(Inputs):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """(n, c, *size)."""
         return tuple(self.original.shape)
 
     def has(self, row: int) -> bool:
@@ -78,7 +54,7 @@ class HeldInputs(Inputs):
     def read(self, rows: Sequence[int]) -> Pair:
         return self.original[list(rows)], self.perturbed[list(rows)]
 
-    def where(self, rows: Sequence[int]) -> Inputs:
+    def where(self, rows: Sequence[int]) -> HeldInputs:
         return HeldInputs(*self.read(rows))
 
     def all(self) -> Pair:
@@ -153,7 +129,7 @@ def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
 
 
 @dataclass(frozen=True)
-class StoredInputs(Inputs):
+class StoredInputs:
     """Inputs in a run folder, in one file or in shards; each is checked against its digest when first opened."""
 
     folder: Path
@@ -167,47 +143,52 @@ class StoredInputs(Inputs):
         return len(self.rows), *self.index.shape
 
     def has(self, row: int) -> bool:
+        """Whether the inputs of a sample can be read."""
         return self.remake is not None or self.index.at(self.rows[row]) is not None
 
-    def where(self, rows: Sequence[int]) -> Inputs:
-        return StoredInputs(self.folder, self.index, [self.rows[i] for i in rows], self.remake, self.checked)
+    def where(self, rows: Sequence[int]) -> StoredInputs:
+        """Select the samples `rows` without reading them."""
+        return replace(self, rows=[self.rows[i] for i in rows])
+
+    def all(self) -> Pair:
+        return self.read(range(len(self.rows)))
 
     def read(self, rows: Sequence[int]) -> Pair:
-        places = [self.rows[i] for i in rows]
-        stored = [self.index.at(place) for place in places]
+        places, missing = [self.rows[i] for i in rows], list[int]()
         pair = tuple(torch.empty(len(rows), *self.index.shape) for _ in range(2))
+        ends = list(accumulate(count for _, count in self.index.shards))
+        shards: dict[int, list[tuple[int, int]]] = {}  # position in the output and in the shard
+        for at, place in enumerate(places):
+            stored = self.index.at(place)
+            if stored is None:
+                missing.append(at)
+            else:
+                shard = bisect_right(ends, stored)
+                shards.setdefault(shard, []).append((at, stored - ends[shard] + self.index.shards[shard][1]))
         with reading(self.folder):
-            for name, at, inner in self._runs(stored):
-                for out, part in zip(pair, self._part(name, inner), strict=True):
-                    out[at : at + len(part)] = part
-        if missing := [i for i, place in enumerate(stored) if place is None]:
+            for shard, found in shards.items():
+                with opened_arrays(self._checked(self.index.shards[shard][0])) as file:
+                    for out, name in zip(pair, (ORIGINAL, PERTURBED), strict=True):
+                        held = file.get_slice(name)
+                        for at, inner in found:
+                            out[at] = held[inner]
+        if missing:
             if self.remake is None:
                 raise FolderError(
                     f"{self.folder} does not store the inputs of {len(missing)} samples: pass the data of the run with "
                     "--data or AttackResult.load(folder, data)"
                 )
-            for out, part in zip(pair, self.remake([places[i] for i in missing]), strict=True):
+            for out, part in zip(pair, self.remake([places[at] for at in missing]), strict=True):
                 out[missing] = part
         return pair[0], pair[1]
 
-    def _runs(self, stored: Sequence[int | None]) -> Iterator[tuple[str, int, slice]]:
-        """Group neighbours in a shard: its file, their position in the output, and their slice of the shard."""
-        ends = list(accumulate(count for _, count in self.index.shards))
-        at = 0
-        while at < len(stored):
-            place, end = stored[at], at + 1
-            if place is not None:
-                shard = bisect_right(ends, place)
-                while end < len(stored) and stored[end] == place + end - at and place + end - at < ends[shard]:
-                    end += 1
-                first = place - ends[shard] + self.index.shards[shard][1]
-                yield self.index.shards[shard][0], at, slice(first, first + end - at)
-            at = end
-
-    def _part(self, name: str, rows: slice) -> Pair:
+    def _checked(self, name: str) -> Path:
+        """The path of a shard; its digest is checked once."""
         path = inside(self.folder, name)
         if name not in self.checked:
-            check_shard(self.folder, path)
+            check_part(path)
             self.checked.add(name)
-        with opened_arrays(path) as file:
-            return file.get_slice(ORIGINAL)[rows], file.get_slice(PERTURBED)[rows]
+        return path
+
+
+Inputs = HeldInputs | StoredInputs  # original and perturbed inputs of n samples

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
 import torch
-from torch import Tensor
 
-from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.kinds import kind_of
-from rlab.present.chart import Chart, Curve
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import (
     Beside,
@@ -23,26 +19,26 @@ from rlab.present.page import (
     Facts,
     Folded,
     Gallery,
-    Number,
     Page,
     Picture,
     Section,
     Text,
 )  # fmt: skip
-from rlab.present.table import Cells, Share, Table
+from rlab.present.table import Cells, Table
 from rlab.results.charts import attack_charts, place_panels, time_charts
 from rlab.results.data import ResultData
+from rlab.results.metrics import figures_of, key_numbers
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.save import choose
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
-from rlab.results.stages import StageFacts, stage_medians, stages_line
+from rlab.results.stages import StageFacts, read_stages, stages_line
 from rlab.results.strip import easiest as easiest
 from rlab.results.strip import strip_of
-from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, reach_line, run_facts
-from rlab.results.titles import Names
+from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, run_facts
+from rlab.results.titles import title_of
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
-from rlab.stats import Estimate, median_estimate, share_estimate
+from rlab.storage.names import CONFIG
 from rlab.storage.outside import read_text
 
 ROWS = 5000  # maximum in the table of samples
@@ -67,17 +63,13 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     ]
 
 
-def attack_page(
-    result: ResultData,
-    samples: int = 24,
-    config: Path | None = None,
-    stages: Sequence[StageFacts] = (),
-) -> Page:
-    """The page of an attack; `config` is the configuration file of its folder, `stages` are those of a run that learned."""
+def attack_page(result: ResultData, samples: int = 24, folder: Path | None = None) -> Page:
+    """The page of an attack, with the configuration and the stages in its folder, if it has one."""
+    config = None if folder is None else folder / CONFIG
+    stages = [] if folder is None else read_stages(folder)
     learning = [stages_section(result, stages)] if stages else []
     sections = [*attack_sections(result, samples), *learning, _settings(result, config)]
-    names = Names.read(config) if config is not None and config.is_file() else Names()
-    title = names.title(len(result), result.setting.size)
+    title = title_of(config, len(result), result.setting.size)
     return Page(title, sections, lead=f"{run_sentence(result)}.", numbers=key_numbers(result))
 
 
@@ -99,58 +91,27 @@ def _settings(result: ResultData, config: Path | None) -> Section:
     return Section("Settings", blocks)
 
 
-def key_numbers(result: ResultData) -> list[Number]:
-    """The five key figures, with 95% intervals."""
-    setting, won, attacked = result.setting, result.succeeded, result.attacked
-    first = torch.tensor([flips[0][0] if flips else math.nan for flips in result.improvements])
-    name = DISTANCE_NAMES[setting.distance]
-    unit = "" if setting.distance == "l0" else setting.l2_unit
-    early = min(20, setting.budget)
-    return [
-        Number("flipped, verified", Share(share_estimate(int(won.sum()), int(attacked.sum())), 0)),
-        Number(f"{name} within {early} queries", _median(result.best_within(early)[attacked]), unit),
-        Number(f"{name} in the end", _median(result.distances()[1][won]), unit),
-        Number("queries to flip", _median(first[won])),
-        Number(f"patches of {len(setting.grid)}", _median(result.final["l0_patches"][won])),
-    ]
-
-
-def _median(values: Tensor) -> Estimate:
-    """The median, with an interval if there are enough values."""
-    if not len(values):
-        return Estimate(math.nan)
-    estimate = median_estimate(values)
-    return Estimate(estimate.value) if math.isinf(estimate.low) else estimate
-
-
 def summary_blocks(result: ResultData) -> list[Block]:
     note = f"{MEDIANS} Every flip was verified from the stored file."
-    reach = [Text(line)] if (line := reach_line(result)) else []
-    folded = Folded("All figures of the run", [Facts(run_facts(result)), *reach, Text(note, quiet=True)])
+    folded = Folded("All figures of the run", [Facts(run_facts(result)), Text(note, quiet=True)])
     charts = [*attack_charts({"": result}), *time_charts(result)]
     places: list[Block] = [Gallery([each]) if isinstance(each, Picture) else each for each in place_panels(result)]
     return [*([Charts(charts)] if charts else []), *([Beside(places)] if len(places) > 1 else places), folded]
 
 
 def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
-    """The curve over stages, and what the students learned from."""
-    name, setting = DISTANCE_NAMES[result.setting.distance], result.setting
-    edges = [*(facts.first for facts in stages), len(result)]
-    shown = [q for q in STAGE_QUERIES if q < setting.budget]
-    medians = {q: stage_medians(result, stages, q) for q in shown}
-    curves = [Curve(f"within {q} queries", edges, [*values, values[-1]]) for q, values in medians.items()]
-    chart = Chart("Distance by stage", curves, "sample", f"median {name}", steps=True)
-    learned: list[Cells] = [[facts.clean, facts.distorted, f"{facts.agreement:.1%}"] for facts in stages]
-    rows: list[Cells] = [
-        [f"{first + 1:,} to {last:,}", *cells, *(setting.format_distance(medians[q][number]) for q in shown)]
-        for number, (cells, (first, last)) in enumerate(zip(learned, pairwise(edges), strict=True))
-    ]
-    heads = ["samples", "clean answers", "answers to proposals", "agreement", *(f"{name} within {q}" for q in shown)]
+    """The distances in each stage, and what its students learned from."""
+    keys, edges = [f"within_{q}" for q in STAGE_QUERIES], [*(facts.first for facts in stages), len(result)]
+    heads, rows = ["samples", "clean answers", "answers to proposals", "agreement"], list[Cells]()
+    for facts, (first, last) in zip(stages, pairwise(edges), strict=True):
+        figures = figures_of(result.where(torch.arange(first, last)))
+        learned = (facts.clean, facts.distorted, f"{facts.agreement:.1%}")
+        rows.append([f"{first + 1:,} to {last:,}", *learned, *(figures[key].text for key in keys)])
+    heads += [figures_of(result)[key].name for key in keys]
     words = (
         "The same students serve all samples of a stage. Agreement is measured on inputs that they did not learn from."
     )
-    blocks: list[Block] = [Text(stages_line(stages)), *([Charts([chart])] if curves else []), Table(heads, rows)]
-    return Section("Learning", [*blocks, Text(words, quiet=True)])
+    return Section("Learning", [Text(stages_line(stages)), Table(heads, rows), Text(words, quiet=True)])
 
 
 def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:

@@ -32,12 +32,11 @@ from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, read_times, to_records, to_table, write_samples
 from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import run_sentence, sample_sentence
-from rlab.results.stages import read_stages
 from rlab.storage import files
 from rlab.storage.index import read_index
 from rlab.storage.names import CONFIG
 from rlab.storage.run_file import check_files, reading, why_unreadable
-from rlab.storage.tables import StoredTable, redact_table
+from rlab.storage.tables import StoredTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,13 +116,24 @@ class AttackResult(ResultData, Report):
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         from rlab.results.page import attack_page
 
-        config = None if folder is None else folder / CONFIG
-        return attack_page(self, samples, config, () if folder is None else read_stages(folder))
+        return attack_page(self, samples, folder)
+
+    def title(self, folder: Path) -> str:
+        from rlab.results.titles import title_of
+
+        return title_of(folder / CONFIG, len(self), self.setting.size)
 
     def metrics(self) -> Mapping[str, Metric]:
         from rlab.results.metrics import attack_metrics
 
         return attack_metrics(self)
+
+    def summary(self) -> dict[str, float]:
+        """The figures of the tables by name; medians and means are over successes, but `median_within_N` is over all attacked
+        samples and infinite unless more than half have a flip by then."""
+        from rlab.results.metrics import attack_summary
+
+        return attack_summary(self)
 
     def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
         from rlab.results.metrics import anytime_series
@@ -174,7 +184,8 @@ class AttackResult(ResultData, Report):
         files.refuse_filled(path)
         path.mkdir(parents=True, exist_ok=True)
         files.write_arrays(path / files.ARRAYS, to_arrays(self), self.setting.to_json())
-        write_samples(path, [redact_table(to_table(self))], self.setting.to_json())
+        write_samples(path, [files.redact_table(to_table(self))], self.setting.to_json())
+        self.write_glance(path)
         return path
 
     @classmethod

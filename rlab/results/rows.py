@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +95,9 @@ def to_records(result: ResultData) -> list[dict[str, Any]]:
     records = []
     for at, row in enumerate(to_rows(result)):
         sample = result.sample(at)
-        classes = {
-            "label": sample.label,
-            "predicted_before": sample.predicted_before,
-            "predicted_after": sample.predicted_after,
-        }
         record: dict[str, Any] = {"id": sample.id, "status": sample.status.value, "succeeded": sample.succeeded}
-        for name, value in classes.items():
-            record |= {name: value, f"{name}_name": class_words(result.setting, value)}
+        for name in ("label", "predicted_before", "predicted_after"):
+            record |= {name: (value := getattr(sample, name)), f"{name}_name": class_words(result.setting, value)}
         record |= {"queries": sample.queries, "l2": sample.l2}
         records.append(record | {name: value for name, value in row.items() if name not in left_out | record.keys()})
     return records
@@ -141,29 +135,23 @@ def read_times(folder: Path) -> Tensor | None:
 
 def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> dict[str, Any]:
     """Invert `to_table`, column by column; return fields of `ResultData`. Without a column of seconds, take `seconds`."""
+    names, none = table.column_names, torch.zeros(table.num_rows, dtype=torch.int64)
 
     def numbers(name: str, whole: bool | None = False) -> Tensor:
         return _read_numbers(table[name].combine_chunks(), name, whole)
 
     def lists(name: str) -> list[Any]:
-        return _read_lists(table[name].combine_chunks())
+        return [row or () for row in table[name].to_pylist()]
 
-    def count(phase: str) -> Tensor:
-        if phase == "timing" and f"queries_{phase}" not in table.column_names:  # rlab 0.3.0 timed no model
-            return torch.zeros(table.num_rows, dtype=torch.int64)
-        return numbers(f"queries_{phase}", whole=True)
-
-    if SECONDS in table.column_names:
-        seconds = numbers(SECONDS)
     statuses = {status.value: status for status in Status}
-    counts = [count(phase) for phase in STORED]
+    counts = [f"queries_{phase}" for phase in PHASES]
+    if SECONDS in names:
+        seconds = numbers(SECONDS)
     return {
         "ids": tuple(table["id"].to_pylist()),
         "labels": numbers("label", whole=None),
         "status": tuple(map(statuses.__getitem__, table["status"].to_pylist())),
-        "queries": torch.cat(
-            [torch.stack(counts, 1), torch.zeros(table.num_rows, len(PHASES) - len(STORED), dtype=torch.int64)], 1
-        ),
+        "queries": torch.stack([numbers(name, whole=True) if name in names else none for name in counts], 1),
         "before": numbers("scores_before"),
         "after": numbers("scores_after"),
         "flip": {name: numbers(f"flip_{name}") for name in NAMES},
@@ -171,8 +159,7 @@ def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> d
         "seconds": torch.full((table.num_rows,), torch.nan) if seconds is None else seconds,
         "seeds": numbers("seed", whole=True),
         "improvements": tuple(
-            tuple(zip(when, far, strict=True)) if when or far else ()
-            for when, far in zip(lists("improved_at"), lists("improved_to"), strict=True)
+            tuple(zip(*pair, strict=True)) for pair in zip(lists("improved_at"), lists("improved_to"), strict=True)
         ),
         "r_peaks": tuple(map(tuple, lists("r_peaks"))),
     }
@@ -180,30 +167,15 @@ def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> d
 
 def _read_numbers(column: pa.Array, name: str, whole: bool | None) -> Tensor:
     """Read a column of floats or integers as (n,), or lists of equal length as (n, k); with None, as what is stored."""
-    listed = pa.types.is_list(column.type)
-    values, offsets = _parts(column) if listed else (column, np.arange(0))
+    values, shape = column, list[int]([len(column)])
+    if pa.types.is_list(column.type):
+        offsets = np.asarray(np.from_dlpack(column.offsets), np.int64)  # `flatten` would import pandas
+        values, shape = column.values.slice(offsets[0], offsets[-1] - offsets[0]), [len(column), -1]
+        if len(set(np.diff(offsets).tolist())) > 1:
+            raise ValueError(f"rows of {name} differ in length")
     if column.null_count or values.null_count:
         raise ValueError(f"a value of {name} is missing")
-    if listed and len(set(np.diff(offsets).tolist())) > 1:
-        raise ValueError(f"rows of {name} differ in length")
     if not (pa.types.is_integer(values.type) or (pa.types.is_floating(values.type) and not whole)):
         raise ValueError(f"values of {name} are not numbers")
     whole = pa.types.is_integer(values.type) if whole is None else whole
-    array = np.array(np.from_dlpack(values), dtype=np.int64 if whole else np.float32)
-    return torch.from_numpy(array.reshape(len(column), -1) if listed else array)
-
-
-def _parts(column: Any) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Return the values of all lists and their offsets; `flatten` and `to_numpy` would import more packages."""
-    offsets = np.asarray(np.from_dlpack(column.offsets), np.int64)
-    first, last = offsets[[0, -1]].tolist()
-    return column.values.slice(first, last - first), offsets - first
-
-
-def _read_lists(column: pa.Array) -> list[Any]:
-    """Return one list per row, empty if it is missing."""
-    if column.null_count:  # a column without any value has no list type
-        return [row or () for row in column.to_pylist()]
-    values, offsets = _parts(column)
-    held = values.to_pylist()
-    return [held[a:b] if b > a else () for a, b in pairwise(offsets.tolist())]
+    return torch.from_numpy(np.array(np.from_dlpack(values), dtype=np.int64 if whole else np.float32).reshape(shape))

@@ -34,6 +34,27 @@ _WORDS = {
     "pixelate": "coarse pixels",
     "frozen_frame": "frozen frames",
 }
+# How a sample ended, by its status and the special case of its goal or its prediction, "" for all others.
+_ENDS = {
+    (Status.SUCCEEDED, ""): "{label} read as {after} after {done}",
+    (Status.SUCCEEDED, "targeted"): "{label} read as {after}, the target, after {done}",
+    (Status.SUCCEEDED, "below"): "{label}: its probability fell from {was:.2g} to {now:.2g} after {done}",
+    (Status.SUCCEEDED, "boxes"): "{label}: {boxes} after {done}",
+    (Status.SUCCEEDED, "other"): "{label}: {before} became {after} after {done}",
+    (Status.SPENT, ""): "{label} held: still read as {after} within {spent}",
+    (Status.SPENT, "targeted"): "{label} held: not read as {aim} within {spent}",
+    (Status.SPENT, "other"): "{label} held: still {after} within {spent}",
+    (Status.SKIPPED, ""): "{label} was not attacked: read as {before} untouched, which is wrong already",
+    (Status.SKIPPED, "targeted"): "{label} was not attacked: it is the target itself",
+    (Status.SKIPPED, "reached"): "{label} was not attacked: the goal {goal} was reached untouched",
+    (Status.SKIPPED, "other"): "{label} was not attacked: {before} untouched, so the clean prediction already fails",
+    (Status.FAILED, ""): "{label}: the model answered NaN to a distorted input, after {spent}; no flip counts",
+    (Status.LOST, ""): "{label}: the model did not answer the last query it had, after {spent}; no flip counts",
+    (
+        Status.UNVERIFIED,
+        "",
+    ): "{label}: flipped once, but not again from the stored input, after {spent}; no flip counts",
+}
 _MOST = 3  # distortions, leads or classes listed by name
 _LEAD = 0.1  # of the squared change, by which the strongest filter must lead the next to be named
 
@@ -45,51 +66,32 @@ def filter_words(entry: str) -> str:
     return _WORDS.get(name, family)
 
 
-# About boxes, maps and numbers; the other words for a sample's end are the same for all.
-_ROW_SENTENCES = {
-    Status.SUCCEEDED: "{label}: {before} became {after} after {done}",
-    Status.SPENT: "{label} held: still {after} within {spent}",
-    Status.SKIPPED: "{label} was not attacked: {before} untouched, where there is nothing left to break",
-}
-
-
 def sample_sentence(sample: SampleData, distance: bool = True) -> str:
     """Say how the sample was read after which distortion, or why there is no flip."""
-    setting, status = sample.setting, sample.status
-    label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
-    before, spent = class_words(setting, sample.predicted_before), _many(sample.queries, "query", "queries")
-    kind, _, target = setting.goal.partition(":")
-    if setting.target == "boxes" and status is Status.SUCCEEDED:
-        what = box_flip_words(setting, sample.truth, sample.before, sample.after)
-        return f"{label}: {what} after {_done(sample, distance)}"
-    if setting.target != "classes" and status in _ROW_SENTENCES:
-        return _ROW_SENTENCES[status].format(
-            label=label, before=before, after=after, spent=spent, done=_done(sample, distance)
-        )
-    match status:
-        case Status.SUCCEEDED if kind == "below" and isinstance(sample.label, int):
-            k = sample.label
-            fall = f"{label}: its probability fell from {float(sample.before[k]):.2g} to {float(sample.after[k]):.2g}"
-            return f"{fall} after {_done(sample, distance)}"
-        case Status.SUCCEEDED:
-            return f"{label} read as {after}{', the target,' * (kind == 'targeted')} after {_done(sample, distance)}"
-        case Status.SPENT if kind == "targeted":
-            aim = class_words(setting, int(target)) if target.isdecimal() else "its target class"
-            return f"{label} held: not read as {aim}{', the target,' * target.isdecimal()} within {spent}"
-        case Status.SPENT:
-            return f"{label} held: still read as {after} within {spent}"
-        case Status.SKIPPED if sample.predicted_before == sample.label:
-            why = "it is the target itself" if kind == "targeted" else f"the goal {setting.goal} was reached untouched"
-            return f"{label} was not attacked: {why}"
-        case Status.SKIPPED:
-            return f"{label} was not attacked: read as {before} untouched, which is wrong already"
-        case Status.FAILED:
-            return f"{label}: the model answered NaN to a distorted input, after {spent}; no flip counts"
-        case Status.LOST:
-            return f"{label}: the model did not answer the last query it had, after {spent}; no flip counts"
-        case Status.UNVERIFIED:
-            return f"{label}: flipped once, but not again from the stored input, after {spent}; no flip counts"
-    raise AssertionError(status)
+    setting, case, known = sample.setting, _case(sample), dict[str, str | float]()
+    if sample.succeeded:
+        known["done"] = _done(sample, distance)
+        if case == "boxes":
+            known["boxes"] = box_flip_words(setting, sample.truth, sample.before, sample.after)
+        if case == "below" and isinstance(k := sample.label, int):
+            known |= {"was": float(sample.before[k]), "now": float(sample.after[k])}
+    target = setting.goal.partition(":")[2]
+    aim = f"{class_words(setting, int(target))}, the target," if target.isdecimal() else "its target class"
+    names = {"label": sample.label, "before": sample.predicted_before, "after": sample.predicted_after}
+    words = {name: class_words(setting, label) for name, label in names.items()}
+    pattern = _ENDS.get((sample.status, case), _ENDS[sample.status, ""])
+    return pattern.format(**words, **known, aim=aim, goal=setting.goal, spent=_many(sample.queries, "query", "queries"))
+
+
+def _case(sample: SampleData) -> str:
+    """The special case in `_ENDS`."""
+    kind = sample.setting.goal.partition(":")[0]
+    if sample.setting.target != "classes":
+        return "boxes" if sample.setting.target == "boxes" and sample.succeeded else "other"
+    if sample.status is Status.SKIPPED:
+        reached = "targeted" if kind == "targeted" else "reached"
+        return reached if sample.predicted_before == sample.label else ""
+    return "" if kind == "below" and not isinstance(sample.label, int) else kind
 
 
 def run_sentence(result: ResultData) -> str:
@@ -113,12 +115,10 @@ def run_sentence(result: ResultData) -> str:
 
 def _culprit(result: ResultData) -> str:
     """The filter that made most of the change of the flips; empty if another comes close."""
-    _, shares = flip_shares(result)
-    means = dict.fromkeys(map(filter_words, result.setting.palette), 0.0)
-    for entry, share in zip(result.setting.palette, shares.mean(0).tolist(), strict=True):
-        means[filter_words(entry)] += share
-    first, second = sorted([0.0, *means.values()])[:-3:-1]
-    name = max(means, key=means.__getitem__)
+    shares = dict.fromkeys(map(filter_words, result.setting.palette), 0.0)
+    for entry, share in zip(result.setting.palette, flip_shares(result)[1].mean(0).tolist(), strict=True):
+        shares[filter_words(entry)] += share
+    (first, name), (second, _) = sorted([(0.0, ""), *((share, name) for name, share in shares.items())])[:-3:-1]
     return f"{name} made {first:.0%} of the squared change" if first - second >= _LEAD else ""
 
 
@@ -144,40 +144,32 @@ def _many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
+def _listed(words: Sequence[str], most: int = _MOST) -> str:
+    """'a, b and c', or 'a, b, c and 9 more'."""
+    shown = [*words] if len(words) <= most + 1 else [*words[:most], f"{len(words) - most} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+
+
 def _done(sample: SampleData, distance: bool) -> str:
     """Describe the distortion: which, how much and where."""
     setting = sample.setting
     names = _names(sample)
-    far = f"; {DISTANCE_NAMES[setting.distance]} {setting.format_distance(sample.distance)}" if distance else ""
     if not names:
         return "nothing was distorted"
-    match setting.size:
-        case (_,):
-            return f"{_amount(sample)} {_joined(names)} {_when(sample)}{_leads(sample)}"
-        case (frames, *_):
-            patches = f"{int((sample.entries != 0).sum())} of {len(setting.grid)} patches{_bands(sample)}"
-            return f"{_joined(names)} in {patches}{_frames(sample, frames) if setting.grid.rank > 2 else ''}{far}"
-    raise AssertionError(setting.size)
+    if len(setting.size) == 1:
+        return f"{_amount(sample)} {names} {_when(sample)}{_leads(sample)}"
+    far = f"; {DISTANCE_NAMES[setting.distance]} {setting.format_distance(sample.distance)}" if distance else ""
+    patches = f"{int((sample.entries != 0).sum())} of {len(setting.grid)} patches{_bands(sample)}"
+    return f"{names} in {patches}{_frames(sample) if setting.grid.rank > 2 else ''}{far}"
 
 
-def _names(sample: SampleData) -> list[str]:
-    """The distortions, those that made most of the change first, with those that hardly count as one '12 more'."""
+def _names(sample: SampleData) -> str:
+    """The distortions, those that made most of the change first; those that hardly count are '12 more'."""
     used, weight = dict[str, float](), weigh(sample)
     for patch in sample.entries.nonzero().flatten().tolist():
         name = filter_words(sample.setting.palette[int(sample.entries[patch]) - 1])
         used[name] = used.get(name, 0.0) + float(weight[patch])
-    names = sorted(used, key=lambda name: -used[name])
-    counts = names[: min(_MOST, len(that_count(list(used.values()))))]
-    rest = names[len(counts) :]
-    return [*counts, *([f"{len(rest)} more"] if len(rest) > 1 else rest)]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return _joined([*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])])
-
-
-def _joined(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return _listed(sorted(used, key=lambda name: -used[name]), min(_MOST, len(that_count([*used.values()]))))
 
 
 def _amount(sample: SampleData) -> str:
@@ -213,13 +205,9 @@ def _when(sample: SampleData) -> str:
     name = "the R peak" if len(peaks) == 1 else f"the R peak at {when}"
     if start <= peak < stop:
         return f"{several}over {name}"
-    near, far = sorted((abs(start - peak), abs(stop - 1 - peak)))
-    return f"{several}{_span(near, far, rate)} {'before' if stop <= peak else 'after'} {name}"
-
-
-def _span(near: int, far: int, rate: float | None) -> str:
-    low, high = (f"{1000 * n / rate:.0f}" if rate else f"{n}" for n in (near, far))
-    return f"{low if low == high else f'{low} to {high}'} {'ms' if rate else 'points'}"
+    ends = sorted((abs(start - peak), abs(stop - 1 - peak)))
+    span = " to ".join(dict.fromkeys(f"{1000 * n / rate:.0f}" if rate else f"{n}" for n in ends))
+    return f"{several}{span} {'ms' if rate else 'points'} {'before' if stop <= peak else 'after'} {name}"
 
 
 def _leads(sample: SampleData) -> str:
@@ -235,8 +223,7 @@ def _leads(sample: SampleData) -> str:
         return " in both leads" if count == 2 else f" in all {count} leads"
     if len(which) > _MOST:
         return f" in {len(which)} of {count} leads"
-    word = "leads " if len(which) > 1 else "lead "
-    return f" in {word}{_listed([names[k] if names else str(k + 1) for k in which])}"
+    return f" in lead{'s' * (len(which) > 1)} {_listed([names[k] if names else str(k + 1) for k in which])}"
 
 
 def _bands(sample: SampleData) -> str:
@@ -246,9 +233,9 @@ def _bands(sample: SampleData) -> str:
     return f" of channel{'s' if len(held) > 1 else ''} {_listed([groups[group] for group in held])}" if groups else ""
 
 
-def _frames(sample: SampleData, frames: int) -> str:
+def _frames(sample: SampleData) -> str:
     hit, rate = sample.mask.flatten(1).any(1).nonzero().flatten().tolist(), sample.setting.rate
-    first, last = hit[0], hit[-1]
+    first, last, frames = hit[0], hit[-1], sample.setting.size[0]
     seconds = f" ({first / rate:.2f} to {(last + 1) / rate:.2f} s)" if rate else ""
     if first == last:
         return f", frame {first + 1} of {frames}{seconds}"

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from rlab.learning import ENOUGH
-from rlab.results.data import ResultData
-from rlab.stats import median_of
 from rlab.storage.run_file import reading
 from rlab.storage.steps import read_steps
 
@@ -47,15 +44,8 @@ def read_stages(folder: Path) -> list[StageFacts]:
     """The stages of a run folder, in order; an empty list if the run did not learn."""
     with reading(folder):
         return sorted(
-            (StageFacts(**value) for value in read_steps(folder, f"{STAGES}-")), key=lambda facts: facts.first
+            (StageFacts(**value) for _, value in read_steps(folder, f"{STAGES}-")), key=lambda facts: facts.first
         )
-
-
-def stage_medians(result: ResultData, stages: Sequence[StageFacts], queries: int) -> list[float]:
-    """The median distance of each stage's best flips within a number of queries; infinite if most samples have none."""
-    best, attacked = result.best_within(queries), result.attacked
-    edges = [*(facts.first for facts in stages), len(result)]
-    return [median_of(best[first:last], attacked[first:last]) for first, last in pairwise(edges)]
 
 
 def stages_line(stages: Sequence[StageFacts]) -> str:

@@ -16,9 +16,10 @@ from rlab.filters import FAMILIES
 from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.results.data import WITHIN, ResultData
+from rlab.results.metrics import Figure, figures_of
 from rlab.results.predicted import answer_words, class_words, true_label
-from rlab.results.tones import STATUS_TONES
-from rlab.stats import mean_of, median_of
+from rlab.results.tones import status_cell
+from rlab.stats import median_of
 from rlab.victims.account import STORED
 
 QUERIES = (
@@ -30,53 +31,64 @@ MEDIANS = (
     f"flipped; 'in the end' is the stored flip, which has few patches and may lie up to a tenth farther. {QUERIES}"
 )
 _MOST_CLASSES = 8  # columns of the table of distortions
+_REACH = (("MAP", "map255", 255), ("Linf", "linf", 1))  # of values in [0, 1], as elsewhere
 
 
 def summary_table(results: Mapping[str, ResultData], title: str = "") -> Table:
-    """One column per run: flips, distances, queries and patches; a row has one kind of distance, or says which is whose."""
-    same = len({result.setting.distance for result in results.values()}) == 1
-    columns = {name: summary_facts(result, named=same) for name, result in results.items()}
+    """One column per run; if their distances differ, a row of its own names them."""
+    named = len({result.setting.distance for result in results.values()}) == 1
+    columns = {name: summary_facts(result, "" if named else "distance") for name, result in results.items()}
     labels = dict.fromkeys(label for facts in columns.values() for label in facts)
     rows = [[label, *(facts.get(label) for facts in columns.values())] for label in labels]
     return Table(["medians", *columns], rows, title)
 
 
-def summary_facts(result: ResultData, named: bool = True) -> dict[str, str]:
-    """The figures of a run as text, in the same form for every policy; without `named` a row of its own names the distance."""
-    s, setting, won = result.summary(), result.setting, result.succeeded
-    measure = DISTANCE_NAMES[setting.distance]
-    name = measure if named else "distance"
-    first, end = result.distances()
-    success = f" ({number(100 * s['success'])}%)" if s["attacked"] else ""
-    within = {q: setting.format_distance(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
+def summary_facts(result: ResultData, distance: str = "") -> dict[str, str]:
+    """The figures of a run as text, in the same form for every policy; `distance` replaces the name of the distance."""
+    figures, won, attacked = figures_of(result, distance), int(result.succeeded.sum()), int(result.attacked.sum())
+    plain = [figures[f"within_{q}"] for q in WITHIN if q < result.setting.budget] + [figures["flip"]]
     return {
-        "flipped, verified": f"{int(s['succeeded'])} of {int(s['attacked'])}{success}",
-        **({} if named else {"distance": measure}),
-        **{f"{name} within {q}": distance for q, distance in within.items()},
-        f"{name} at first flip": setting.format_distance(median_of(first, won)),
-        f"{name} in the end": setting.format_distance(median_of(end, won)) + _mean(mean_of(end, won)),
-        "queries to flip": number(s["median_queries_flip"]),
-        "queries": number(s["median_queries"]) + _mean(s["mean_queries"]),
-        "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
+        "flipped, verified": f"{won} of {attacked}" + (f" ({number(100 * won / attacked)}%)" if attacked else ""),
+        **({"distance": DISTANCE_NAMES[result.setting.distance]} if distance else {}),
+        **{each.name: each.text for each in plain},
+        figures["end"].name: _with_mean(figures["end"]),
+        "queries to flip": figures["queries_flip"].text,
+        "queries": _with_mean(figures["queries"]),
+        "patches": f"{figures['patches'].text} of {len(result.setting.grid)}",
     }
 
 
 def run_facts(result: ResultData) -> dict[str, str]:
     """All figures of a run as text."""
     sums = dict(zip(STORED, result.queries.sum(0).tolist(), strict=False))
-    spread = [f"{count:,} {phase}" for phase, count in sums.items() if count or phase != "timing"]
+    spread = [f"{count:,} {phase}" for phase, count in sums.items()]
     spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
     return {
         **summary_facts(result),
-        "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
+        "SNR": f"{figures_of(result)['snr'].text} dB",
+        **_reach(result),
         "status": figures_line(result),
         "total queries": f"{result.total_queries:,} ({', '.join(spread)})",
         **({} if result.setting.learned is None else {"learning": str(result.setting.learned)}),
     }
 
 
-def _mean(value: float) -> str:
-    return "" if math.isnan(value) else f" (mean {number(value)})"
+def _with_mean(figure: Figure) -> str:
+    return figure.text + ("" if math.isnan(figure.mean) else f" (mean {number(figure.mean)})")
+
+
+def _reach(result: ResultData) -> dict[str, str]:
+    """MAP, Linf and frames of the flipped samples, as the video papers report them; only of values with bounds."""
+    won = result.succeeded
+    if not won.any() or not result.setting.bounded:
+        return {}
+    facts = {name: number(median_of(result.final[key], won) / by) for name, key, by in _REACH}
+    flipped = won.nonzero().flatten()
+    if kind_of(result.setting.size) == "video" and all(map(result.inputs.has, flipped.tolist())):
+        few = flipped.split(16)  # a few at a time: they may be on disk
+        changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in few])
+        facts["frames"] = f"{number(median_of(changed))} of {result.setting.size[0]}"
+    return facts
 
 
 def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] = MappingProxyType({})) -> Table:
@@ -93,11 +105,6 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
             int(result.final["l0_patches"][i]),
         ])  # fmt: skip
     return Table(["id", "status", "label", "before → after", "queries", "L2", "patches"], rows, words=4)
-
-
-def status_cell(status: Status) -> Cell:
-    """A status without its reason, in its colour."""
-    return Cell(status.label.split(" because")[0], STATUS_TONES[status])
 
 
 def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:
@@ -144,22 +151,6 @@ def figures_line(result: ResultData) -> str:
     """The number of samples by status."""
     counts = {status: result.status.count(status) for status in Status}
     return ", ".join(f"{count} {status.label}" for status, count in counts.items() if count)
-
-
-def reach_line(result: ResultData) -> str:
-    """MAP, Linf and frames of the flipped samples, as the video papers report; empty if values have no bounds."""
-    won = result.succeeded
-    if not won.any() or not result.setting.bounded:
-        return ""
-    distances = {"MAP": result.final["map255"] / 255, "Linf": result.final["linf"]}  # of values in [0, 1], as elsewhere
-    parts = [f"{name} {number(median_of(values, won))}" for name, values in distances.items()]
-    flipped = won.nonzero().flatten()
-    if kind_of(result.setting.size) == "video" and all(map(result.inputs.has, flipped.tolist())):
-        few = flipped.split(16)  # a few at a time: they may be on disk
-        changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in few])
-        median = median_of(changed, torch.ones_like(changed, dtype=torch.bool))
-        parts.append(f"{number(median)} of {result.setting.size[0]} frames")
-    return f"Medians over flipped samples: {', '.join(parts)}"
 
 
 def filters_table(rank: int | None = None) -> Table:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,54 +12,37 @@ from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
 from rlab.storage.config import read_config
 
-_DEMOS = {  # model and data of demo:NAME
-    "digits": ("digits CNN", "handwritten digits"),
-    "ecg": ("beat CNN", "simulated heartbeats"),
-    "clips": ("clip CNN", "clips of moving digits"),
+_DEMOS = {  # model and data
+    "demo:digits": ("digits CNN", "handwritten digits"),
+    "demo:ecg": ("beat CNN", "simulated heartbeats"),
+    "demo:clips": ("clip CNN", "clips of moving digits"),
 }
 _ZOOS = ("timm", "torchvision", "hf")  # prefixes that say where a model comes from, not what it is
 _THINGS: dict[Kind, str] = {"signal": "signal", "image": "image", "video": "clip"}
 
 
-@dataclass(frozen=True)
-class Names:
-    """What a run's configuration calls its model and its data; empty where it says nothing."""
-
-    model: str = ""
-    data: str = ""
-
-    @classmethod
-    def read(cls, config: Path) -> Names:
-        """The names in a run's configuration; a damaged file names nothing, and the page shows it as it is."""
-        try:
+def title_of(config: Path | None, count: int, size: Sequence[int]) -> str:
+    """'resnet18: 12 images from photos'; a missing or damaged configuration names nothing."""
+    values: Mapping[str, Any] = {}
+    if config is not None and config.is_file():
+        with suppress(OptionError):  # the page shows it as it is
             values = read_config(config)
-        except OptionError:
-            return cls()
-        return cls(_value(values.get("model"), "name"), _value(values.get("data"), "path"))
-
-    @property
-    def model_words(self) -> str:
-        """'demo:digits' -> 'digits CNN', 'timm:resnet18' -> 'resnet18', 'nets/small.onnx' -> 'small.onnx'."""
-        first, _, rest = self.model.partition(":")
-        if first == "demo" and rest in _DEMOS:
-            return _DEMOS[rest][0]
-        if "://" in self.model:
-            return urlsplit(self.model).hostname or ""
-        return rest if first in _ZOOS else Path(self.model).name.replace(":", ".")
-
-    def data_words(self, count: int, size: Sequence[int]) -> str:
-        """'12 handwritten digits', or '12 images from photos'."""
-        first, _, rest = self.data.partition(":")
-        if first == "demo" and rest in _DEMOS:
-            return f"{count:,} {_DEMOS[rest][1]}"
-        things = f"{count:,} {_THINGS[kind_of(size)]}{'s' * (count != 1)}"
-        return f"{things} from {Path(self.data).name}" if self.data else things
-
-    def title(self, count: int, size: Sequence[int]) -> str:
-        return f"{self.model_words or 'Attack'}: {self.data_words(count, size)}"
+    model, data = _text(values.get("model"), "name"), _text(values.get("data"), "path")
+    things = f"{_THINGS[kind_of(size)]}{'s' * (count != 1)}" + (f" from {Path(data).name}" if data else "")
+    return f"{_model_words(model) or 'Attack'}: {count:,} {_DEMOS[data][1] if data in _DEMOS else things}"
 
 
-def _value(values: Any, key: str) -> str:
+def _model_words(name: str) -> str:
+    """'demo:digits' -> 'digits CNN', 'timm:resnet18' -> 'resnet18', 'nets/small.onnx' -> 'small.onnx'."""
+    first, _, rest = name.partition(":")
+    if name in _DEMOS:
+        return _DEMOS[name][0]
+    if "://" in name:
+        return urlsplit(name).hostname or ""
+    return rest if first in _ZOOS else Path(name).name.replace(":", ".")
+
+
+def _text(value: Any, key: str) -> str:
     """A field that is a text, or a mapping that holds the text."""
-    found = values.get(key) if isinstance(values, dict) else values
+    found = value.get(key) if isinstance(value, Mapping) else value
     return found if isinstance(found, str) else ""

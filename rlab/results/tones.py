@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlab.core.status import Status
-from rlab.present.table import Tone
+from rlab.present.table import Cell, Tone
 
 STATUS_TONES: dict[Status, Tone] = {
     Status.SUCCEEDED: "fail",
@@ -13,3 +13,8 @@ STATUS_TONES: dict[Status, Tone] = {
     Status.LOST: "warn",
     Status.UNVERIFIED: "warn",
 }
+
+
+def status_cell(status: Status) -> Cell:
+    """A status without its reason, in its colour."""
+    return Cell(status.label.split(" because")[0], STATUS_TONES[status])

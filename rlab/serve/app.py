@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from threading import Lock
+from typing import Any, Literal
+from urllib.parse import quote
 
 import h11
 import uvicorn
@@ -18,20 +20,71 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlab.errors import InputError
+from rlab.present.environment import make_environment
 from rlab.serve.access import Gate
 from rlab.serve.follow import Follower, events
-from rlab.serve.runs import NoSuchRun, RunEntry, is_running, list_runs, read_entry
-from rlab.serve.site import Site
+from rlab.serve.runs import NoSuchRun, find_run, is_running, list_runs, read_entry
 from rlab.storage.config import check
 from rlab.storage.names import CONFIG, inside
 from rlab.storage.outside import MOST_DECLARED, read_text
 
-if TYPE_CHECKING:
-    from rlab.serve.glance import AuditGlance, Glance
-
 MOST_COMPARED = 12
-HEAD = 10.0  # maximum seconds until a client has sent the head of a request
+HEAD = 10.0  # maximum seconds until a client has sent the head of its first request
 THREADS = 8  # that answer requests; each may keep some memory
+KEPT = 4  # rendered pages of runs
+
+
+@dataclass
+class Site:
+    """What all pages share: the folder, the templates, and the last rendered pages of runs."""
+
+    root: Path
+    rendered: dict[Any, str] = field(default_factory=dict)
+    busy: Lock = field(default_factory=Lock)  # pages of runs are rendered one at a time: each may load a whole run
+
+    def __post_init__(self) -> None:
+        self.templates = make_environment()
+        self.templates.filters["dict_with"] = lambda values, **changed: {**values, **changed}
+
+    def show(self, template: str, title: str, code: int = 200, **values: Any) -> HTMLResponse:
+        page = self.templates.get_template(f"serve/{template}.html")
+        return HTMLResponse(page.render(title=title, **{"back": self.back(), **values}), code)
+
+    def message(self, title: str, sentence: str, code: int, tone: str = "fail") -> HTMLResponse:
+        return self.show("message", title, code, sentence=sentence.replace(f"{self.root}/", ""), tone=tone)
+
+    def run(self, name: str) -> Path:
+        return find_run(self.root, name)
+
+    def back(self, *runs: str) -> dict[str, str]:
+        """Where a page leads back to: the list, and the runs that it belongs to."""
+        return {"All runs": "/", **{name: f"/run/{quote(name)}" for name in runs}}
+
+    def page(self, *folders: Path) -> str:
+        """The page of `rlab report` for one run, or for a comparison of several."""
+        key = tuple((folder, _changed(folder)) for folder in folders)
+        with self.busy:
+            if key not in self.rendered:
+                self.rendered = {**dict([*self.rendered.items()][1 - KEPT :]), key: self._render(*folders)}
+            return self.rendered[key]
+
+    def _render(self, *folders: Path) -> str:
+        from rlab.folders.records import changes_page, read_runs  # imports torch
+        from rlab.folders.reports import page_of
+        from rlab.present.page import Fetched, render
+
+        if len(folders) > 1:
+            return render(replace(changes_page(read_runs(folders)), back=self.back()))
+        page, entry = page_of(folders[0]), read_entry(self.root, folders[0])
+        sections = list(page.sections)
+        if entry and entry.attack:  # its samples are browsed instead of shown in the page's table
+            blocks = [Fetched(f"/samples/{quote(entry.attack)}", "Browse the samples")]
+            sections = [replace(each, blocks=blocks) if each.id == "samples" else each for each in sections]
+        return render(replace(page, sections=sections, back=self.back()))
+
+
+def _changed(folder: Path) -> int:
+    return max((path.stat().st_mtime_ns for path in (folder, *folder.iterdir())), default=0)
 
 
 def make_app(root: Path, token: str | None = None) -> ASGIApp:
@@ -44,36 +97,19 @@ def make_app(root: Path, token: str | None = None) -> ASGIApp:
         yield
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    _add_error_pages(app, site)
-    _add_pages(app, site)
+    app.exception_handler(InputError)(lambda _, error: site.message("This page cannot be shown", str(error), 422))
+    app.exception_handler(NoSuchRun)(lambda _, error: site.message("Not found", "There is no such run.", 404, ""))
+    app.exception_handler(HTTPException)(lambda _, e: site.message("Not possible", str(e.detail), e.status_code))
+    _add_runs(app, site)
+    _add_samples(app, site)
     return Gate(app, token)
 
 
-def _add_error_pages(app: FastAPI, site: Site) -> None:
-    @app.exception_handler(InputError)
-    def input_error(request: Request, error: InputError) -> Response:
-        sentence = str(error).replace(f"{site.root}/", "")
-        return site.show("message", "This page cannot be shown", 422, sentence=sentence, tone="fail")
-
-    @app.exception_handler(NoSuchRun)
-    def no_such_run(request: Request, error: NoSuchRun) -> Response:
-        return site.show("message", "Not found", 404, sentence="There is no such run.", tone="")
-
-    @app.exception_handler(HTTPException)
-    def refused(request: Request, error: HTTPException) -> Response:
-        return site.show("message", "Not possible", error.status_code, sentence=error.detail, tone="fail")
-
-
-def _add_pages(app: FastAPI, site: Site) -> None:
+def _add_runs(app: FastAPI, site: Site) -> None:
     @app.get("/")
     def runs() -> Response:
-        return HTMLResponse(_runs_page(site))
-
-    @app.get("/picture/{which}/{row:int}/{name:path}")
-    def picture(which: Literal["original", "perturbed"], row: int, name: str) -> Response:
-        from rlab.serve.glance import thumbnail
-
-        return Response(thumbnail(site.run(name), row, which), media_type="image/png")
+        listed = list_runs(site.root)
+        return site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed)
 
     @app.get("/serve.js")
     def script() -> Response:
@@ -95,8 +131,8 @@ def _add_pages(app: FastAPI, site: Site) -> None:
     @app.get("/events/{name:path}")
     def follow(name: str) -> Response:
         folder = site.run(name)
-        told = events(Follower(folder).look, lambda: is_running(folder))
-        return StreamingResponse(told, media_type="text/event-stream")
+        changes = events(Follower(folder).look, lambda: is_running(folder))
+        return StreamingResponse(changes, media_type="text/event-stream")
 
     @app.get("/compare")
     def compare(request: Request) -> Response:
@@ -105,12 +141,16 @@ def _add_pages(app: FastAPI, site: Site) -> None:
             raise InputError(f"expected 2 to {MOST_COMPARED} runs to compare: select them in the list")
         return HTMLResponse(site.page(*folders))
 
+
+def _add_samples(app: FastAPI, site: Site) -> None:
+    """The pages import torch when they are first read, so that the server starts at once."""
+
     @app.get("/samples/{name:path}")
     def samples(name: str, request: Request) -> Response:
-        from rlab.serve.samples import ORDERS, SampleFilter, find_samples
+        from rlab.serve.samples import ORDERS, SampleFilter, find_samples, load_attack
 
         folder, wanted = site.run(name), check(SampleFilter, request.query_params, "the address")
-        found, title = find_samples(folder, wanted), f"Samples of {name}"
+        found, title = find_samples(load_attack(folder), wanted), f"Samples of {name}"
         return site.show("samples", title, run=name, back=site.back(name), found=found, wanted=wanted, orders=ORDERS)
 
     @app.get("/sample/{row:int}/{name:path}")
@@ -125,53 +165,24 @@ def _add_pages(app: FastAPI, site: Site) -> None:
         shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [row]))
         return HTMLResponse(render(Page(result.ids[row], [shown], back=site.back(name))))
 
+    @app.get("/picture/{which}/{name:path}")
+    def picture(which: Literal["original", "perturbed"], name: str, row: int | None = None) -> Response:
+        from rlab.serve.samples import thumbnail
 
-def _runs_page(site: Site) -> bytes:
-    listed = tuple((run, *_glance(site.root, run)) for run in list_runs(site.root))
-    before, page = site.listed
-    if before != listed:
-        page = bytes(site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed).body)
-        site.listed = listed, page
-    return page
-
-
-def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, AuditGlance | None]:
-    """The figures of an attack, and those of the audit that it is a part of."""
-    if run.command not in ("attack", "audit") or run.state != "finished":
-        return None, None
-    from rlab.serve.glance import audit_at, glance_at  # slow to import, and the list may hold no attack
-
-    audit = audit_at(root / run.name) if run.command == "audit" else None
-    return glance_at(root / run.attack) if run.attack else None, audit
+        content = thumbnail(site.run(name), row, which)
+        return Response(content, 200 if content else 204, media_type="image/png")
 
 
 class ImpatientProtocol(H11Protocol):
-    """Closes a connection whose client does not complete the head of a request, for which uvicorn has no limit."""
-
-    waiting: asyncio.TimerHandle | None = None
+    """Closes a connection whose client does not complete the head of its first request, for which uvicorn has no limit."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._wait()
+        self.loop.call_later(HEAD, self._close_without_head)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._stop()
-
-    def _wait(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
-            self._stop()
-        elif self.waiting is None:
-            self.waiting = self.loop.call_later(HEAD, self.transport.close)
-
-    def _stop(self) -> None:
-        if self.waiting is not None:
-            self.waiting.cancel()
-            self.waiting = None
+    def _close_without_head(self) -> None:
+        if self.conn.their_state is h11.IDLE and self.cycle is None:
+            self.transport.close()
 
 
 def server_config(app: ASGIApp, **more: Any) -> uvicorn.Config:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from rlab.errors import InputError
 from rlab.folders.finished import is_finished, verb_of
+from rlab.present.report import REPORT, Glance, read_glance
 from rlab.storage.lock import LOCK, MOST_SIGNED
 from rlab.storage.names import SAMPLES, inside
 from rlab.storage.run_file import PARTS, RUN, stored_command
@@ -39,6 +40,7 @@ class RunEntry:
     state: State
     changed: datetime
     attack: str = ""  # the run whose samples can be browsed: itself, or the attack of an audit
+    glance: Glance | None = None
 
 
 def list_runs(root: Path) -> list[RunEntry]:
@@ -76,8 +78,8 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
     except OSError:
         return None  # it may not be read, or is gone
     names = {name for name, _ in inner}
-    told = [".", *sorted(name for name, is_folder in inner if is_folder), *({RUN} & names)]
-    stamp = tuple((name, status.st_mtime_ns, status.st_size) for name in told if (status := _status(folder / name)))
+    decisive = [".", *sorted(name for name, is_folder in inner if is_folder), *({RUN, REPORT} & names)]
+    stamp = tuple((name, s.st_mtime_ns, s.st_size) for name in decisive if (s := _status(folder / name)))
     return _read_entry(root, folder, stamp, LOCK in names and is_running(folder))
 
 
@@ -90,7 +92,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 @lru_cache(maxsize=2 * MOST)
 def _read_entry(root: Path, folder: Path, stamp: Stamp, running: bool) -> RunEntry | None:
-    verb = verb_of(folder)
+    verb, name = verb_of(folder), folder.relative_to(root).as_posix()
     if verb is not None:
         command = verb.name
     elif (folder / RUN).is_file():
@@ -102,15 +104,11 @@ def _read_entry(root: Path, folder: Path, stamp: Stamp, running: bool) -> RunEnt
         command = str(signed(folder).get("command", "run"))
     else:
         return None
-    finished = verb is not None and is_finished(verb, folder)
-    state: State = "running" if running else "finished" if finished else "stopped"
     changed = datetime.fromtimestamp(folder.stat().st_mtime)
-    name, attack = folder.relative_to(root).as_posix(), ""
-    if state == "finished" and command == "attack":
-        attack = name
-    elif state == "finished" and command == "audit" and (folder / "attack" / SAMPLES).is_file():
-        attack = f"{name}/attack"
-    return RunEntry(name, command, state, changed, attack)
+    if running or verb is None or not is_finished(verb, folder):
+        return RunEntry(name, command, "running" if running else "stopped", changed)
+    attacks = {"attack": name, "audit": f"{name}/attack" if (folder / "attack" / SAMPLES).is_file() else ""}
+    return RunEntry(name, command, "finished", changed, attacks.get(command, ""), read_glance(folder))
 
 
 def signed(folder: Path) -> dict[str, Any]:

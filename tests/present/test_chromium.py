@@ -16,12 +16,12 @@ from PIL import Image
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.explanation import Explanation
-from rlab.present.browser import print_pdf
 from rlab.present.inline import image_address
 from rlab.present.page import Banner, Gallery, Page, Picture, Section, Viewers, write_page
 from rlab.present.table import Cell, Table
 from rlab.present.viewer import Viewer
-from rlab.results.page import attack_sections, key_numbers
+from rlab.results.metrics import key_numbers
+from rlab.results.page import attack_sections
 from rlab.results.result import AttackResult, Status
 from rlab.results.viewers.signal import Traces, draw_traces
 from tests.present.chromium import PHONE, open_browser, opened
@@ -205,8 +205,9 @@ def test_users_words_stay_words(browser: Any, pages: dict[str, Path]) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_is_printed(browser: Any, pages: dict[str, Path], tmp_path: Path) -> None:
-    content = print_pdf(pages["image"], tmp_path / "page.pdf").read_bytes()
+def test_a_page_can_be_printed(browser: Any, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["image"]) as view:
+        content = view.page.pdf()
     assert content.startswith(b"%PDF")
     assert content.count(b"/Subtype /Image") + content.count(b"/Subtype/Image") >= 2
 

@@ -16,7 +16,7 @@ from rlab.results.kept import HeldInputs
 from rlab.results.page import attack_page
 from rlab.results.result import Status
 from rlab.results.strip import SHOWN, telling
-from rlab.results.titles import Names
+from rlab.results.titles import title_of
 from tests.results.plots.fixtures import Recipe, make_result
 
 RECIPES = {
@@ -42,7 +42,7 @@ def test_the_title_names_model_and_data(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(f"model: {{name: '{model}'}}\ndata: {{path: '{data}'}}\n")
-    assert Names.read(config).title(12, size) == title
+    assert title_of(config, 12, size) == title
 
 
 @pytest.mark.parametrize("kind", RECIPES)

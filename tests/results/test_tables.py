@@ -10,37 +10,39 @@ from matplotlib.colors import to_rgb
 
 from rlab.data.batch import UNBOUNDED
 from rlab.present.table import number
-from rlab.results.page import key_numbers
+from rlab.results.metrics import key_numbers
 from rlab.results.plots import draw_overview
-from rlab.results.result import Status
-from rlab.results.tables import detail_table, reach_line, summary_facts, summary_table
+from rlab.results.result import AttackResult, Status
+from rlab.results.tables import detail_table, run_facts, summary_facts, summary_table
 from rlab.stats import Estimate
 from tests.results.plots.fixtures import Recipe, make_result
 
 CLIPS = Recipe((6, 16, 24), (2, 8, 8), 3, n=3, share=0.0, status=(Status.SUCCEEDED,))
 
 
+REACH = ("MAP", "Linf", "frames")
+
+
+def reach(result: AttackResult) -> dict[str, str]:
+    return {name: value for name, value in run_facts(result).items() if name in REACH}
+
+
 def test_clips_include_frames() -> None:
     result = make_result(CLIPS)  # one patch, in frames 0 and 1
     change = (result.perturbed - result.original).abs().flatten(1)
-    said = reach_line(result)
-    assert said.startswith(f"Medians over flipped samples: MAP {float(change.mean(1).median()):.3g}, ")
-    assert f"Linf {float(change.amax(1).median()):.3g}" in said
-    assert said.endswith("2 of 6 frames")
+    medians = (float(change.mean(1).median()), float(change.amax(1).median()))
+    assert reach(result) == {"MAP": f"{medians[0]:.3g}", "Linf": f"{medians[1]:.3g}", "frames": "2 of 6"}
 
 
 def test_images_have_no_frames_and_signals_no_bounds() -> None:
-    image = make_result(replace(CLIPS, size=(16, 16), patch=(4, 4)))
-    assert "MAP" in reach_line(image)
-    assert "frames" not in reach_line(image)
-    assert reach_line(make_result(replace(CLIPS, size=(64,), patch=(8,), bounds=UNBOUNDED))) == ""
+    assert reach(make_result(replace(CLIPS, size=(16, 16), patch=(4, 4)))).keys() == {"MAP", "Linf"}
+    assert not reach(make_result(replace(CLIPS, size=(64,), patch=(8,), bounds=UNBOUNDED)))
 
 
 def test_only_flipped_samples_count() -> None:
-    none = make_result(replace(CLIPS, status=(Status.SPENT,)))
-    assert reach_line(none) == ""
+    assert not reach(make_result(replace(CLIPS, status=(Status.SPENT,))))
     some = make_result(replace(CLIPS, n=2, status=(Status.SUCCEEDED, Status.SPENT)))
-    assert reach_line(some) == reach_line(some.where(torch.tensor([0])))
+    assert reach(some) == reach(some.where(torch.tensor([0])))
 
 
 def test_a_flip_is_bad_and_holding_is_good_for_the_models_owner() -> None:
