@@ -53,7 +53,7 @@ def run_benchmark(
         raise FolderError(f"two benchmark folders have the same name {twice!r}: rename one")
     victims = load_victims(models, first)
     spare([*first.manifest.classes, *(row["id"] for benchmark in loaded for row in benchmark.rows)])
-    known = {name: Contents.of(victim) for name, victim in victims.items()}
+    known = {name: Contents(victim) for name, victim in victims.items()}
     made = [mark for benchmark in loaded for _, mark in benchmark.manifest.victims]
     marks = {name: contents.mark_among(made) for name, contents in known.items()}
     before = {name: victim.rows.total() for name, victim in victims.items()}

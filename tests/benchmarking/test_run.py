@@ -126,7 +126,7 @@ def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
-    one, same, other = (Contents.of(brightness(level)).mark() for level in (0.5, 0.5, 0.4))
+    one, same, other = (Contents(brightness(level)).mark() for level in (0.5, 0.5, 0.4))
     assert one == same != other
 
 
