@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from benchmarks.data import Absent, real
 from rlab.data.batch import Batch
 from rlab.victims.callables import CallableVictim
-from rlab.victims.readers import BoxOutputs
 from rlab.victims.runtimes import TfliteVictim
 from rlab.victims.torch_module import TorchVictim
 
@@ -39,7 +38,7 @@ def yolox() -> CallableVictim:
         images = np.ascontiguousarray(255 * x[:, ::-1])
         return decoded(np.concatenate([session.run(None, {name: image[None]})[0] for image in images]))
 
-    return CallableVictim(detect, outputs=BoxOutputs("xywh", columns="objectness"))
+    return CallableVictim(detect, outputs="boxes", box_format="xywh", box_columns="objectness")
 
 
 def decoded(outputs: Floats) -> Floats:

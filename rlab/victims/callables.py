@@ -44,7 +44,8 @@ class CallableVictim(Victim):
         owner = getattr(function, "__self__", None)
         if isinstance(owner, Classifier) and getattr(owner, "classes_", None) is not None:  # takes rows of features
             kind = type(owner).__name__
-            raise ModelError(f"expected the classifier itself, got its method {function.__name__}: pass the {kind}")
+            method = getattr(function, "__name__", "method")
+            raise ModelError(f"expected the classifier itself, got its method {kind}.{method}: pass the {kind}")
         super().__init__(**reading)
         self.function, self.inputs = function, f"{self.inputs} {self.reading.normalise or ''}".rstrip()
         self.pad = is_jitted(function) if pad is None else pad
@@ -81,9 +82,12 @@ class SklearnVictim(Victim):
     @takes(Reading)
     def __init__(self, estimator: Any, **reading: Unpack[VictimKeywords]) -> None:
         kind, outputs = type(estimator).__name__, _outputs(estimator)
-        if reading.setdefault("outputs", outputs) != outputs:
-            raise OptionError(f"a {kind} returns {outputs}, not {reading['outputs']}: omit outputs")
+        reading.setdefault("outputs", outputs)
         super().__init__(**reading)
+        if self.outputs != outputs:
+            raise OptionError(f"a {kind} returns {outputs}, not {self.outputs}: omit outputs")
+        if outputs == "probabilities":
+            _check(estimator)
         several = (
             classes if isinstance(classes := getattr(estimator, "classes_", None), list) and len(classes) > 1 else []
         )
@@ -112,17 +116,19 @@ def is_regressor(model: object) -> bool:
     return isinstance(model, BaseEstimator) and bool(is_one(model))
 
 
-def _outputs(estimator: Any) -> Outputs:
-    """What a fitted model of scikit-learn returns."""
-    if is_regressor(estimator):
-        return "numbers"
+def _outputs(estimator: object) -> Outputs:
+    """What a model of scikit-learn returns."""
+    return "numbers" if is_regressor(estimator) else "probabilities"
+
+
+def _check(estimator: Any) -> None:
+    """Refuse classifiers that are not fitted or return no probabilities."""
     kind = type(estimator).__name__
     if getattr(estimator, "predict_proba", None) is None:
         advice = "wrap it in sklearn.calibration.CalibratedClassifierCV and fit that"
         raise ModelError(f"{kind} has no predict_proba: {advice}")
     if getattr(estimator, "classes_", None) is None:
         raise ModelError(f"expected a fitted classifier, got {kind} without classes_: call fit first")
-    return "probabilities"
 
 
 def class_texts(estimator: object) -> tuple[str, ...]:
