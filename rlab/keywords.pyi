@@ -80,8 +80,6 @@ class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]
     levels: str | Sequence[int] | list[int]
     baseline: str | None
-    worst: bool
-    budget: int
     robustbench: Literal['cifar10', 'cifar100', 'imagenet'] | None
     seed: int
 
