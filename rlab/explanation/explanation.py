@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -27,9 +27,8 @@ from rlab.storage.names import PICTURES, file_name
 
 PICTURED = 12  # samples to draw
 MIDDLE = "middle"  # the method that ignores the model
-BY_CLASS = ("probability", "mask_share", "dice", "deletion", "insertion")  # figures in the table of classes
 COLUMNS = 6  # maximum of viewers per row
-HEADS = {"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU", "mask_share": "mask\ncovers"}
+HEADS = {"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}  # of scores, in words
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,20 +116,8 @@ class MethodComparison(Report):
                 gaps = [self.difference(name, MIDDLE, score) for score in self.names]
                 rows.append([f"{name}\nminus {MIDDLE}", None, None, *(gap if intervals else gap.value for gap in gaps)])
         about = "Means and 95% bootstrap intervals" if intervals and self.names else ""
-        return Table(["method", *_headings(["queries", "mask_share", *self.names])], rows, about)
-
-    def class_table(self) -> Table:
-        """Means by explained class and method."""
-        figures = {name: each.figures for name, each in self.judged.items()}
-        heads = [head for head in figures[self.first.method] if head in BY_CLASS or head.startswith("map ")]
-        rows: list[Cells] = []
-        for label in self.first.labels.unique().tolist():
-            at = self.first.labels == label
-            name = self.first.names[int(at.nonzero()[0])]
-            for method, own in figures.items():
-                means = [round(float(own[head][at].nanmean()), 4) if head in own else None for head in heads]
-                rows.append([name, method, int(at.sum()), *means])
-        return Table(["class", "method", "samples", *_headings(heads)], rows, "By class", words=2)
+        heads = [HEADS.get(name, name) for name in self.names]
+        return Table(["method", "queries", "mask\ncovers", *heads], rows, about)
 
     def records(self) -> list[dict[str, Any]]:
         """One row per method and sample; None for a figure that a method does not have."""
@@ -176,7 +163,7 @@ class MethodComparison(Report):
                 Text(f"In words, for {self.first.sample_ids[0]}, the first of {len(self.first)} samples:"),
                 *words,
             ]
-        sections = [Section("Methods", [*methods, self.class_table()])]
+        sections = [Section("Methods", methods)]
         sections += [Section("Samples", [Text(LEGEND, quiet=True), *shown])] if shown else []
         for each in self.judged.values():
             if each.effects is not None:
@@ -237,8 +224,3 @@ class MethodComparison(Report):
                 stem = f"{row:03d}_{file_name(Path(sample).stem)}_{file_name(name)}"
                 with replacing(folder / PICTURES / f"{stem}.png") as file:
                     image.save(file, "PNG")
-
-
-def _headings(names: Sequence[str]) -> list[str]:
-    """Figures in words, for the heads of tables."""
-    return [HEADS.get(name, name) for name in names]
