@@ -21,7 +21,7 @@ class SharedKeywords(TypedDict, total=False):
     patch: int | str | Sequence[int] | None
     channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     simulator: str | Simulator | None
-    learn: int | str | None
+    learn: str | None
     goal: str | Goal | None
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
@@ -72,7 +72,7 @@ class BenchmarkKeywords(SharedKeywords, total=False):
     steps: int
     lead: float
     reach: float | None
-    format: Literal['png', 'npz', 'wfdb', 'mp4'] | None
+    format: Literal['png', 'npz', 'mp4'] | None
 
 class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]

@@ -47,12 +47,8 @@ def run_audit(
     With `progress`, each stage shows a bar.
     """
     audit = load_audit(options, Path(folder), announce)
-    model, digest, batch, declared = (
-        Contents.of(audit.victim),
-        data_fingerprint(audit.batch),
-        audit.batch,
-        options.plain(),
-    )
+    model, digest = Contents(audit.victim), data_fingerprint(audit.batch)
+    batch, declared = audit.batch, options.plain()
     attack = audit.options.attack_options().plain()
     question = {"command": AuditResult.verb, "model": model, "data": digest, "attack": attack, **named_in(declared)}
     with showing(progress), open_run(audit.folder, question) as resume:

@@ -144,7 +144,7 @@ def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> d
         return [row or () for row in table[name].to_pylist()]
 
     statuses = {status.value: status for status in Status}
-    counts = [f"queries_{phase}" for phase in PHASES]  # rlab 0.3.0 timed no model
+    counts = [f"queries_{phase}" for phase in PHASES]
     if SECONDS in names:
         seconds = numbers(SECONDS)
     return {

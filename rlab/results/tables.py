@@ -61,8 +61,7 @@ def summary_facts(result: ResultData, distance: str = "") -> dict[str, str]:
 def run_facts(result: ResultData) -> dict[str, str]:
     """All figures of a run as text."""
     sums = dict(zip(STORED, result.queries.sum(0).tolist(), strict=False))
-    spread = [f"{count:,} {phase}" for phase, count in sums.items() if count or phase != "timing"]
-    spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
+    spread = [f"{count:,} {phase}" for phase, count in sums.items()]
     return {
         **summary_facts(result),
         "SNR": f"{figures_of(result)['snr'].text} dB",

@@ -9,7 +9,7 @@ import errno
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,6 @@ from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
-from rlab.learning.simulator import SIMULATOR, Simulator
 from rlab.present.report import REPORT
 from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import HeldInputs, Keep
@@ -30,11 +29,10 @@ from rlab.runs import chunk_work
 from rlab.runs.chunk_work import ChunkWork, FinishedChunk, FinishedRows, chunk_tasks, samples_of
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
-from rlab.runs.learn import learn_first
 from rlab.runs.options import AttackOptions
 from rlab.runs.recheck import check_same_model
 from rlab.runs.stages import Stages, ask_clean, check_stages, cut
-from rlab.runs.threads import ThreadChoice, Threads
+from rlab.runs.threads import chosen_threads, use_threads
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.journal import count_answers
@@ -65,13 +63,13 @@ def run_attack(
     run = AttackRun(recipe, victim, samples, workers or InProcess(victim), progress, keep)
     with ExitStack() as stack:
         held = folder is None
-        if folder is None and run.options is not None and run.options.learn is not None:  # students learn from files
+        if folder is None and run.learns:  # students learn from files
             folder = Path(stack.enter_context(TemporaryDirectory())) / "run"
         with run.opened(folder, {} if held else run.question(config or {}), config or {}):
             for made, chunks in run.stages():
                 arguments = (made, samples.y, *run.arguments)
-                tasks = chunk_tasks(samples, chunks, run.threads, run.sent)
-                with run.executor.map(ChunkWork, arguments, tasks) as parts:
+                tasks = chunk_tasks(samples, chunks, run.sent)
+                with closing(run.executor.map(ChunkWork, arguments, tasks)) as parts:
                     for part in parts:
                         run.take(part)
         result = run.result() if folder is None else AttackResult.load(folder)
@@ -96,15 +94,14 @@ class AttackRun:
         self.options = recipe if isinstance(recipe, AttackOptions) else None  # from which workers build the attack
         if isinstance(recipe, Attack):
             self.attack = recipe
-        else:  # an attack that learns first is built without students, to find mistakes before it learns
-            self.attack = recipe.model_copy(update={} if recipe.learning.stages else {"learn": None}).build(samples)
+        else:
+            self.attack = recipe.build(samples)
             _say_left_out(recipe)
-            if recipe.learning.stages:
+            if recipe.learn is not None:
                 check_stages(recipe, self.attack)
         if self.attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
             raise OptionError("a cache hides how much answers vary: leave out noisy or the cache")
         self.resume: Resume | None = None  # None in memory
-        self.threads: Threads | None = None  # None: as many as torch uses anyway
         self.chunks, self.todo = dict[str, slice](), dict[str, slice]()  # rows of the data, by the chunk's key
         self.saved = 0  # samples
         self.results, self.losses = dict[str, AttackResult](), list[Loss]()
@@ -112,12 +109,12 @@ class AttackRun:
     @property
     def learns(self) -> bool:
         """Whether the run learns from its own answers."""
-        return self.options is not None and bool(self.options.learning.stages)
+        return self.options is not None and self.options.learn is not None
 
     @property
     def _stages(self) -> list[slice]:
         """The samples of each stage; one stage if the run does not learn."""
-        return cut(len(self.samples), self.options.learning.stages if self.options else ())
+        return cut(len(self.samples), self.options.stages if self.options else ())
 
     @property
     def sent(self) -> Path | None:
@@ -145,7 +142,7 @@ class AttackRun:
         if folder is None:
             check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
             self._plan(self.attack.chunk, None)
-            with self._in_threads():
+            with self._threads(None):
                 yield
             return
         how = {"parts": self.keep != "assignments" or self.learns, "paid": isinstance(self.victim, HttpVictim)}
@@ -153,10 +150,9 @@ class AttackRun:
             if resume.is_finished:
                 yield
             else:
-                with self._saying_what_is_saved(folder):
+                with self._saying_what_is_saved(folder), self._threads(resume.begun.get("threads")):
                     self._begin(resume, config)
-                    with self._in_threads():
-                        yield
+                    yield
                     recalled = [key for key in self.chunks if key not in self.todo]
                     chunk_work.join_chunks(resume, list(self.chunks), recalled)
                     if lost := chunk_work.left_out(resume):
@@ -164,18 +160,15 @@ class AttackRun:
             resume.finish(files.ARRAYS, files.SAMPLES)
 
     def _begin(self, resume: Resume, config: Mapping[str, Any]) -> None:
-        """Make the folder, learn a simulator if the options say so, and check that the model of a stopped run is the same."""
+        """Make the folder, and check that the model of a stopped run is the same."""
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         resume.create()
         write_config(resume.folder, config)
+        for key, rows in resume.values("chunk-"):
+            if rows.num_rows and not resume.part(key).exists():
+                resume.drop(key)  # its arrays were deleted
         (resume.folder / PARTS).mkdir(exist_ok=True)
         self.resume = resume
-        if self.options is not None and self.options.learn is not None and not self.learns:
-            folder = resume.folder / SIMULATOR
-            simulator = learn_first(self.options, self.victim, self.samples, folder, config, self.progress)
-            self.options = self.options.model_copy(update={"simulator": simulator})
-            self.attack = self.options.build(self.samples)
-            _say_left_out(self.options)
         size = self.attack.chunk if self.executor.on_gpu else chunk_size(self.attack, self.victim, self.samples)
         self._plan(size, resume)
         if self.todo:
@@ -185,12 +178,13 @@ class AttackRun:
                 give_notice(f"{kept:,} answers of the stopped run are read back, so their queries are not paid again")
             resume.begin()
 
-    @contextmanager
-    def _in_threads(self) -> Iterator[None]:
-        """Use the number of threads that fits."""
-        choice = ThreadChoice(self.options, self.attack, self.executor, self.victim, self.samples)
-        with choice.applied(next(iter(self.todo.values()), None), self.resume) as (self.threads, self.executor):
-            yield
+    def _threads(self, begun: str | None) -> AbstractContextManager[None]:
+        """Use the number of threads that fits, here and in workers."""
+        own = None if self.options is None else self.options.threads
+        count = chosen_threads(own, begun, self.victim, self.samples, self.executor)
+        if isinstance(self.executor, Workers):
+            self.executor = replace(self.executor, threads=count)
+        return use_threads(count)
 
     def stages(self) -> Iterator[tuple[Attack | AttackOptions, dict[str, slice]]]:
         """The attack, or the options from which workers build it, and the chunks of each stage, which has its own students."""
@@ -268,8 +262,7 @@ class AttackRun:
 
 def _say_left_out(options: AttackOptions) -> None:
     """Say before the first query if the search does without the students."""
-    simulator = options.simulator if options.learn is not None else options.read_simulator()
-    if isinstance(simulator, Simulator) and simulator.weak:
+    if (simulator := options.read_simulator()) is not None and simulator.weak:
         advice = "the attack leaves them out; learn with more queries or more inputs"
         give_notice(f"{simulator.weak}: {advice}")
 

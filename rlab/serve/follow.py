@@ -14,7 +14,7 @@ from typing import Any
 
 from rlab.core.status import Status
 from rlab.errors import InputError
-from rlab.storage.steps import THREADS, read_step, step_paths
+from rlab.storage.steps import read_step, step_paths
 
 LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances shown; seconds between reads; seconds between keep-alive comments
 _CHUNK = "chunk-"  # prefix of the keys of an attack's steps
@@ -34,7 +34,7 @@ class Follower:
         with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError):
             self._read()  # missing or being written: the next look reads it
         return {
-            "steps": len(self.seen - {THREADS}),
+            "steps": len(self.seen),
             "samples": sum(self.counts.values()),
             "ended": self.counts,
             "queries": self.queries,
