@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +21,13 @@ from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import Block, Folded, Number, Page, Section, Text, Viewers
 from rlab.present.report import Metric, PathLike, Report
 from rlab.present.table import Cells, Share, Table
-from rlab.stats import Estimate, mean_estimate
+from rlab.stats import NOTHING, Estimate, mean_estimate
 from rlab.storage.files import write_csv
 from rlab.storage.names import PICTURES, file_name
 
 PICTURED = 12  # samples to draw
 MIDDLE = "middle"  # the method that ignores the model
+BEATS = ("dice", "dice_map", "deletion", "insertion")  # scores in which a method should beat the middle
 COLUMNS = 6  # maximum of viewers per row
 HEADS = {"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}  # of scores, in words
 
@@ -110,10 +112,11 @@ class MethodComparison(Report):
             means = [each.mean(score, self.seed) for score in self.names]
             shown = [mean if intervals else mean.value for mean in means]
             rows.append([name + "\n(white box)" * each.gradients, each.mean_queries, Share(each.mask_share), *shown])
-        for name in self.judged if MIDDLE in self.judged and self.names else ():
-            if name != MIDDLE:
-                gaps = [self.difference(name, MIDDLE, score) for score in self.names]
-                rows.append([f"{name}\nminus {MIDDLE}", None, None, *(gap if intervals else gap.value for gap in gaps)])
+        for name in self.judged if MIDDLE in self.judged else ():
+            if name != MIDDLE and self.names:
+                gaps = [self.difference(name, MIDDLE, each) if each in BEATS else NOTHING for each in self.names]
+                against = [None if math.isnan(gap.value) else gap if intervals else gap.value for gap in gaps]
+                rows.append([f"{name}\nminus {MIDDLE}", None, None, *against])
         about = "Means and 95% bootstrap intervals" if intervals and self.names else ""
         heads = [HEADS.get(name, name) for name in self.names]
         return Table(["method", "queries", "mask\ncovers", *heads], rows, about)
