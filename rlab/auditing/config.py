@@ -59,6 +59,7 @@ class BenchmarkStage(BenchmarkOptions):
     """Options of `rlab benchmark make` over the audit's attack options."""
 
     removed: ClassVar[Mapping[str, str]] = {
+        **BenchmarkOptions.removed,
         "against": _OTHERS,
         "folder": "grade the model on an existing benchmark with `rlab benchmark run FOLDER --model MODEL --require LEVEL=SHARE`",
     }
