@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
 import sys
 import time
 import warnings
@@ -70,12 +69,12 @@ def test_an_invalid_address_is_refused(address: str) -> None:
 def test_an_address_that_does_not_answer_raises_one_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
-    with socket.socket() as taken:  # bound, but nobody listens
-        taken.bind(("127.0.0.1", 0))
-        shown = attack(data, tmp_path / "run", "--cluster", f"ray://127.0.0.1:{taken.getsockname()[1]}")
+    init = mock.Mock(side_effect=ConnectionError("ray client connection timeout\nand more"))
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    shown = attack(data, tmp_path / "run", "--cluster", "ray://127.0.0.1:9")
     assert shown.code == 2
-    assert shown.err.count("does not answer") == 1
+    assert shown.err.count("cannot join the cluster ray://127.0.0.1:9: ray client connection timeout (if it") == 1
     assert not (tmp_path / "run").exists()
 
 
