@@ -55,7 +55,8 @@ def test_the_number_of_workers_that_fit() -> None:
 
 def test_a_finished_run_does_not_connect() -> None:
     crew = Workers(check(WorkerOptions, {"cluster": "ray://127.0.0.1:9"}), ModelOptions(name="demo:digits"), (0, 1), "")
-    assert list(crew.map(worker, (), ())) == []
+    with crew.map(worker, (), ()) as results:
+        assert list(results) == []
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://", "ray://host", "ray://host:port", "http://host:1", ""])
