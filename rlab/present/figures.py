@@ -178,8 +178,6 @@ def draw_view(ax: Axes, view: View) -> None:
     ends = (0, shown.shape[1], shown.shape[0], 0)
     how: dict[str, Any] = {"interpolation": "antialiased" if smooth else "nearest", "extent": ends}
     ax.imshow(shown, **how)
-    if layers.heat is not None:
-        ax.imshow(layers.overlay[view.frame], **how)
     ax.set(xticks=[], yticks=[])
     draw_marks(ax, [mark for mark in layers.marks if mark.at(view.frame) and view.version in mark.versions])
     ax.set(xlim=ends[:2], ylim=ends[2:])
