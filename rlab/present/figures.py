@@ -147,7 +147,9 @@ def _draw(ax: Axes, panel: Panel) -> None:
             ax.set(xlabel=panel.x, ylabel=panel.y)
         case Bars():
             values = [bar.share for bar in panel.bars], [bar.text for bar in panel.bars]
-            _draw_rows(ax, [bar.name for bar in panel.bars], [(*values, [bar.colour or INK for bar in panel.bars])])
+            _draw_rows(
+                ax, [plain(bar.name, 36) for bar in panel.bars], [(*values, [bar.colour or INK for bar in panel.bars])]
+            )
         case View():
             draw_view(ax, panel)
         case Answers():
@@ -156,7 +158,7 @@ def _draw(ax: Axes, panel: Panel) -> None:
                 (each, [f"{value:.2f}" for value in each], colour)
                 for each, colour in zip(both, (BEFORE, INK), strict=True)
             ]
-            _draw_rows(ax, [one.name + " ✓" * one.true for one in panel.answers], series)
+            _draw_rows(ax, [textwrap.fill(plain(one.name, 36) + " ✓" * one.true, 18) for one in panel.answers], series)
         case Picture():
             ax.imshow(opened(panel.src))
             below = panel.caption if panel.ramp is None else f"{panel.ramp.low} to {panel.ramp.high}"
@@ -200,7 +202,7 @@ def _draw_rows(ax: Axes, names: Sequence[str], series: Sequence[tuple[Sequence[f
     for k, (values, words, colours) in enumerate(series):
         drawn = ax.barh(at + (k + 0.5) * 1.1 * thick - 0.4, values, thick, color=colours)
         ax.bar_label(drawn, words, padding=3, fontsize=8)
-    ax.set_yticks(at, [textwrap.fill(plain(name, 36), 18) for name in names])
+    ax.set_yticks(at, names)
     widest = max((value for values, *_ in series for value in values), default=1.0)
     ax.set(xlim=(None, 1.25 * widest), xticks=[], ylim=(max(len(names), LEAST_BARS) - 0.4, -0.6))
     tidy(ax, ())

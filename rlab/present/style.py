@@ -101,7 +101,7 @@ def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
 
 def headed_figure(width: float, lines: Sequence[str], heights: Sequence[float], margin: float) -> tuple[Figure, Any]:
     """A figure with a header, and the cells of rows with these heights in inches."""
-    heights = [0.3 + 0.2 * (len(lines) - 1), *heights]
+    heights = [0.35 + 0.22 * (len(lines) - 1), *heights]
     figure = new_figure(width, sum(heights) + margin)
     cells = figure.add_gridspec(len(heights), 1, height_ratios=heights)
     _write_header(figure, cells[0], lines)
