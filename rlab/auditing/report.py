@@ -232,18 +232,14 @@ def needed(folder: Path, stage: str) -> Iterator[Path]:
             yield from (folder / at / SAMPLES, folder / at / ARRAYS)
             check_files(folder / at, ARRAYS)
             yield from (folder / at / name for name, _ in read_index(folder / at / ARRAYS).shards)
-        elif kind is not Benchmark:
-            yield folder / at / REPORT
+        else:
+            yield folder / at / ("manifest.json" if kind is Benchmark else REPORT)
 
 
 def read_reports(folder: Path, stages: Mapping[str, StageRecord]) -> dict[Path, Report]:
-    """The reports of the finished stages; an existing benchmark is graded without a copy of it."""
-    found: dict[Path, Report] = {}
-    for stage in (name for name, record in stages.items() if not record.note):
-        for at, kind in REPORTS[stage].items():
-            if kind is not Benchmark or (folder / at / "manifest.json").exists():
-                found[at] = kind.load(folder / at)
-    return found
+    """The reports of the finished stages."""
+    finished = [REPORTS[stage] for stage, record in stages.items() if not record.note]
+    return {at: kind.load(folder / at) for kinds in finished for at, kind in kinds.items()}
 
 
 def _stage(record: StageRecord) -> dict[str, Any]:
