@@ -263,13 +263,13 @@ def test_progress_false_gives_no_notice_either(recwarn: pytest.WarningsRecorder)
 def test_reading_records_has_a_bar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("rlab.data.wfdb_read", "rlab.data.wfdb_records"):
+    for module in ("rlab.data.source", "rlab.data.wfdb_records"):
         monkeypatch.setattr(f"{module}.PATIENCE", 0.0)
     for name in ("100", "101", "102"):
         write(tmp_path, name)
     batch = rlab.load(tmp_path)
     lines = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
-    assert lines == ["reading headers 3/3 records", f"reading {len(batch)}/{len(batch)} samples"]
+    assert lines == ["reading headers 3/3 files", f"reading {len(batch)}/{len(batch)} samples"]
     rlab.load(tmp_path, progress=False)
     assert capsys.readouterr().err == ""
 

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rlab.benchmarking.formats import FormatName, usual_format
 from rlab.data.batch import Samples
-from rlab.data.load import BY_ENDING, DEMO, DataOptions
+from rlab.data.load import DEMO, FILES, DataOptions
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import OptionError
 from rlab.redact import split_address
@@ -138,7 +138,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
         whole, defaulted = super().filled(batch)
         if whole.format is None:
             path = "" if self.data is None else self.data.path
-            from_files = BY_ENDING.get(Path(path).suffix.lower(), wfdb_records) is wfdb_records  # one for each sample
+            from_files = FILES.get(Path(path).suffix.lower(), wfdb_records) is wfdb_records  # one for each sample
             defaulted |= {"format": usual_format(batch, bool(path) and not path.startswith(DEMO) and from_files)}
         return whole.model_copy(update=defaulted), defaulted
 

@@ -22,13 +22,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rlab.data.arrays import stored_arrays
 from rlab.data.batch import Batch, Kind, Samples
 from rlab.data.decode import read_clip
 from rlab.data.eight_bit import EightBit, to_bytes, to_float
 from rlab.data.images import read_images
-from rlab.data.numpy_files import read_npz
 from rlab.data.source import Unreadable
-from rlab.data.wfdb_files import load_wfdb
+from rlab.data.wfdb import load_wfdb
 from rlab.errors import DataError, FolderError, MissingExtra, OptionError, optional
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
@@ -114,7 +114,8 @@ class Npz(Format):
             yield {"file": path, "row": at, "sha256": self.digest(path, one)}
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        return read_npz(path)
+        with stored_arrays(path) as stored:
+            return dict(stored)
 
 
 class Single(Format):

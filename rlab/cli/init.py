@@ -15,8 +15,7 @@ from rlab.cli.fields import pairs, pairs_option
 from rlab.cli.folder import tell_data
 from rlab.cli.speak import out
 from rlab.data.batch import Batch
-from rlab.data.load import DEMO, DataOptions, find_loader
-from rlab.data.source import ACCEPTED
+from rlab.data.load import DEMO, DataOptions, find_loader, options_of
 from rlab.diagnosis import Diagnosis, data_checks, findings_table
 from rlab.errors import DataError, InputError, OptionError
 from rlab.filters.palettes import is_ecg
@@ -151,7 +150,8 @@ def _named(batch: Batch, model: ModelOptions | None) -> tuple[bool, ModelOptions
 
 def _model_and_data(data: DataOptions, named: ModelOptions, missing: bool, only_set: bool = False) -> list[str]:
     """The sections `model` and `data`; a missing model is commented out."""
-    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data)])
+    own = options_of(find_loader(data))
+    applied = [name for name in own.model_fields if name not in ("order", "seed", "stream")]
     model, given = _changed(named), _changed(data)
     sections = {
         "model": _lines(named, model, model if only_set else None),

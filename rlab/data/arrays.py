@@ -1,20 +1,24 @@
-"""Load arrays (.npz, .npy)."""
+"""Load arrays (.npz, .npy); never unpickle. That of an .npy file stays on disk until rows of it are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
-from rlab.data.fields import UNIT, Axes, DataFields
-from rlab.data.labels import Encoded, encode_values, read_list
-from rlab.data.numpy_files import Array, npz_names, open_npy, open_npz, read_npz, texts
-from rlab.data.source import Decoded, Source, reads
-from rlab.errors import DataError
+from rlab.data.fields import UNIT, Several, SignalOptions, Split, free_bytes
+from rlab.data.labels import Array, Encoded, Table, encode_texts, encode_values, texts
+from rlab.data.source import Decoded, Source
+from rlab.errors import DataError, InputError
+from rlab.storage.outside import regular
 
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
 COLOURS = (1, 3, 4)  # lengths of an axis of channels that may come last
@@ -23,53 +27,86 @@ TABLE_OR_SIGNALS = (
     "first), and for signals their rate in Hz or kind='signal' (-D bounds=[0,1], -D rate=100 or -D kind=signal; in Python "
     "rlab.load((x, y), bounds=(0, 1)))"
 )
-DARKEST, SOME = 32, 256  # the highest value of uint8 that is dark, and rows that are looked at
+DARKEST, SOME = 32, 2**26  # the highest value of uint8 that is dark, and bytes of an array that is looked at in full
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
+Axes = Literal["channels_first", "channels_last"]
 
 
-@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads", "layout", "split")
-def npz(source: DataFields) -> Source:
-    """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
-    path, stored = source.location, npz_names(source.location)
-    x_name = find_array(stored, X_NAMES, source.split)
-    if x_name is None:
-        raise DataError(f"expected an array named x in {source.path!r}, got {', '.join(stored) or 'none'}: rename it")
-    y_name = find_array(stored, Y_NAMES, source.split) if source.labels is None else None
-    if y_name is None and source.labels is None:
-        raise DataError(f"expected an array named y in {source.path!r}, got {', '.join(stored)}: add it or pass labels")
-    x, masks = open_npz(path, x_name), open_npz(path, "masks") if "masks" in stored else None
-    arrays = read_npz(path, (y_name, "ids", "classes"))
-    if source.classes is None and "classes" in arrays:
-        source = source.model_copy(update={"classes": tuple(texts(arrays["classes"], "classes"))})
-    y, classes = _labels(source, x.shape, None if y_name is None else arrays[y_name])
-    return as_source(source, x, y, classes, arrays.get("ids"), masks)
+class ArrayOptions(SignalOptions):
+    multilabel: Several = None
+    layout: Axes | None = Field(
+        None, description="arrays: channels_first or channels_last (default: by the shape, if it can be only one)"
+    )
+    split: Split = None
 
 
-def _labels(source: DataFields, shape: tuple[int, ...], y: Array | None = None) -> Encoded:
-    """Labels and class names from the array `y`, or else from the file `labels`."""
-    if not shape:
-        raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
-    if y is not None:
-        return encode_values(_same(y, shape[0], "y"), source.target, source.classes, source.multilabel)
-    if source.labels is not None:
-        return read_list(source.labels, shape[0], source)
-    name = source.location.name
-    raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
+@contextmanager
+def stored_arrays(path: Path) -> Iterator[Mapping[str, Array]]:
+    """The arrays of an .npz file by name, or that of an .npy file as x, mapped into memory; each is read when it is used."""
+    ending = path.suffix.lower()
+    regular(path)
+    try:
+        if ending == ".npy":
+            yield {"x": np.load(path, mmap_mode="r", allow_pickle=False)}
+            return
+        with np.load(path, allow_pickle=False) as stored:
+            need, free = max((each.file_size for each in stored.zip.infolist()), default=0), free_bytes()
+            if free is not None and need > free:
+                raise DataError(f"{str(path)!r} needs {need / 1e9:.1f} GB of memory: unzip it and pass its x.npy")
+            yield stored
+    except InputError:
+        raise
+    except Exception as error:  # numpy and zipfile raise many kinds of errors on broken, encrypted and unknown files
+        reason = str(error) or type(error).__name__
+        raise DataError(f"cannot read {str(path)!r} as {ending} ({reason}): expected plain arrays") from error
 
 
-@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads", "layout")
-def npy(source: DataFields) -> Source:
-    """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
-    x = open_npy(source.location)
-    return as_source(source, x, *_labels(source, x.shape))
+def arrays(source: ArrayOptions) -> Source:
+    """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file.
+
+    An .npy file holds only x: signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w).
+    """
+    with stored_arrays(source.location) as stored:
+        names = ", ".join(stored) or "none"
+        x_name = find_array(stored, X_NAMES, source.split)
+        if x_name is None:
+            raise DataError(f"expected an array named x in {source.path!r}, got {names}: rename it")
+        x, y_name = stored[x_name], find_array(stored, Y_NAMES, source.split)
+        if source.classes is None and "classes" in stored:
+            source = source.model_copy(update={"classes": tuple(texts(stored["classes"], "classes"))})
+        if not x.ndim:
+            raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
+        if source.labels is not None:
+            labels = read_list(source.labels, len(x), source, source.multilabel)
+        elif y_name is not None:
+            y = _same(stored[y_name], len(x), "y")
+            labels = encode_values(y, source.target, source.classes, source.multilabel)
+        else:
+            raise DataError(f"expected an array named y in {source.path!r}, got {names}: add it or pass labels")
+        more = {name: stored[name] for name in ("ids", "masks") if name in stored}
+    return as_source(source, x, labels, layout=source.layout, **more)
+
+
+def read_list(file: str, count: int, source: SignalOptions, several: bool | None = None) -> Encoded:
+    """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
+    path = Path(file)
+    if path.suffix == ".npy":
+        with stored_arrays(path) as stored:
+            labels = np.array(stored["x"])
+    else:
+        labels = np.array(Table.read(path, count=count).texts(-1))
+    rows = len(labels) if labels.ndim else 0
+    if rows != count:
+        raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
+    if labels.dtype.kind in "US" and source.target in (None, "classes", "numbers"):
+        return encode_texts(texts(labels, "labels"), source, path.name)
+    return encode_values(labels, source.target, source.classes, several)
 
 
 def _refuse_dark(x: Array) -> None:
-    """Refuse uint8 values that may have another range than 0..255; of an array in a file, some rows are read."""
-    count = x.shape[0]
-    seen = x[range(0, count, max(1, count // SOME))] if isinstance(x, np.memmap) else x
-    top = int(seen.max(initial=0))
+    """Refuse uint8 values that may have another range than 0..255; of a large array, some rows are read."""
+    top = int(x[:: 1 + x.nbytes // SOME].max(initial=0))
     if 0 < top <= DARKEST:
         raise DataError(
             f"uint8 values from 0 to {top} may be dark pixels of 0..255 or have a range of their own: pass bounds=(0, 1) "
@@ -78,17 +115,17 @@ def _refuse_dark(x: Array) -> None:
 
 
 def as_source(
-    source: DataFields,
+    source: SignalOptions,
     x: Array,
-    y: Tensor,
-    classes: Sequence[str],
+    labels: Encoded,
     ids: Array | None = None,
     masks: Array | None = None,
+    layout: Axes | None = None,
 ) -> Source:
     """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
-    count, kind = x.shape[0], settled_kind(source, x.shape)
+    (y, classes), count, kind = labels, x.shape[0], settled_kind(source, x.shape, layout)
     # a stand-in of the same shape that takes no memory
-    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind, source.layout).shape
+    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind, layout).shape
     limits = source.bounds or (UNBOUNDED if len(shape) == 3 else UNIT)
     names = [str(i) for i in range(count)] if ids is None else texts(_same(ids, count, "ids"), "ids")
     rows = source.take.rows(y)
@@ -97,7 +134,7 @@ def as_source(
 
     def read(wanted: Sequence[int]) -> Decoded:
         chosen = [rows[i] for i in wanted]
-        values = to_float(channels_first(x[chosen], kind, source.layout), limits)
+        values = to_float(channels_first(x[chosen], kind, layout), limits)
         more = {} if masks is None else {"masks": _masks(masks[chosen], shape[2:])}
         return Decoded(values, range(len(chosen)), more=more)
 
@@ -106,7 +143,8 @@ def as_source(
         _refuse_dark(x)
     facts = source.facts(classes) | {"bounds": limits, "rate": source.rate, "unit": source.unit or ""}
     facts |= {"leads": source.leads or (), "eight_bit": eight_bit}
-    return Source(read, shape[1:], y[rows], tuple(names[i] for i in rows), (source.location,), **facts)
+    files = [(source.location,)] * len(rows)
+    return Source(read, shape[1:], y[rows], tuple(names[i] for i in rows), files, **facts)
 
 
 def channels_first(x: Array, kind: Kind | None = None, layout: Axes | None = None) -> Array:
@@ -146,27 +184,21 @@ def channels_first(x: Array, kind: Kind | None = None, layout: Axes | None = Non
     return x
 
 
-def settled_kind(source: DataFields, shape: tuple[int, ...]) -> Kind | None:
+def settled_kind(source: SignalOptions, shape: tuple[int, ...], layout: Axes | None = None) -> Kind | None:
     """The kind of an array: as given, signals if there is a rate, or None; refuse (n, d) that could be rows of a table."""
     if source.kind is None and source.rate is not None:
-        if source.layout is None:
-            refuse_turned(shape)
+        if layout is None and len(shape) == 3 and shape[1] > shape[2]:
+            raise DataError(
+                f"expected signals (n, channels, time), got shape {shape}, which has {shape[1]} channels of {shape[2]} values: "
+                "swap the last two axes (x.swapaxes(1, 2)), or pass kind='signal' (-D kind=signal) if the shape is right"
+            )
         return "signal"
     if len(shape) == 2 and (source.kind, source.bounds, source.unit, source.leads) == (None,) * 4:
         raise DataError(f"an array of shape {shape} {TABLE_OR_SIGNALS}")
     return source.kind
 
 
-def refuse_turned(shape: tuple[int, ...]) -> None:
-    """Refuse signals with more channels than values, which are (n, time, channels) as a rule."""
-    if len(shape) == 3 and shape[1] > shape[2]:
-        raise DataError(
-            f"expected signals (n, channels, time), got shape {shape}, which has {shape[1]} channels of {shape[2]} values: "
-            "swap the last two axes (x.swapaxes(1, 2)), or pass kind='signal' (-D kind=signal) if the shape is right"
-        )
-
-
-def find_array(stored: Sequence[str], names: Sequence[str], split: str | None = None) -> str | None:
+def find_array(stored: Iterable[str], names: Sequence[str], split: str | None = None) -> str | None:
     """The first array with one of these names, in any case; without `split`, x_test comes before x_train."""
     lower = {name.lower(): name for name in stored}
     ends = [f"_{split}"] if split else ["", "_test", "_train"]

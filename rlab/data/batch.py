@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,22 +129,16 @@ def _check_labels(y: Tensor) -> None:
         raise DataError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(y.shape)}")
 
 
-def _numbers(rows: Sequence[int], samples: int) -> list[int]:
-    """Row numbers from row numbers or a boolean mask."""
-    index = torch.as_tensor(rows)
-    numbers: list[int] = (torch.arange(samples)[index] if index.dtype == torch.bool else index).tolist()
-    return numbers
-
-
 def _check_dense(value: object) -> None:
     """Refuse what is no tensor, or none with values in rows."""
-    if not isinstance(value, Tensor):
-        found = f"a value of type {type(value).__name__}"
-    elif value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided or not value.dim():
+    if isinstance(value, Tensor):
+        special = value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided
+        if not special and value.dim():
+            return
         kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
         found = f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
     else:
-        return
+        found = f"a value of type {type(value).__name__}"
     raise DataError(f"expected x and y as dense tensors, got {found}: pass lists and arrays as rlab.load((x, y))")
 
 
@@ -228,19 +221,17 @@ class Batch(Samples):
         return tuple(self.x.shape[1:])
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
-        """The samples in `rows`, as a batch; a slice is not copied."""
-        chosen = range(len(self))[rows] if isinstance(rows, slice) else _numbers(rows, len(self))
-        forward = isinstance(rows, slice) and (rows.step or 1) > 0
-        index = rows if forward else torch.as_tensor(list(chosen), dtype=torch.long)
-        parts: dict[str, Any] = {
-            "x": self.x[index],
+        """The samples in `rows` (a slice, which is not copied, numbers, or a boolean mask), as a batch."""
+        every = range(len(self))
+        if isinstance(rows, slice):
+            chosen = list(every[rows])
+        else:
+            chosen = torch.tensor(every)[torch.as_tensor(rows)].tolist() if len(rows) else []
+        index = rows if isinstance(rows, slice) and (rows.step or 1) > 0 else chosen
+        return replace(
+            self,
+            x=self.x[index],
             **self._picked(chosen),
-            "masks": None if self.masks is None else self.masks[index],
-            "r_peaks": None if self.r_peaks is None else tuple(self.r_peaks[i] for i in chosen),
-        }
-        if not len(chosen):
-            return replace(self, **parts)  # raises an error, because a batch must not be empty
-        part = copy(self)
-        for name, value in parts.items():  # skips the checks, which the whole batch has passed
-            object.__setattr__(part, name, value)
-        return part
+            masks=None if self.masks is None else self.masks[index],
+            r_peaks=None if self.r_peaks is None else tuple(self.r_peaks[i] for i in chosen),
+        )

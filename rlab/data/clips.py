@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from rlab.data.decode import read_clip
+from pydantic import Field, PositiveInt
+
+from rlab.data.decode import Sampling, read_clip
 from rlab.data.eight_bit import finite
-from rlab.data.fields import UNIT, DataFields
-from rlab.data.files import files_below
+from rlab.data.fields import UNIT, Frames, Labelled, Sized, Split
 from rlab.data.fitting import sides
-from rlab.data.labels import labels_of, look_up, read_cells, read_table, table_of
-from rlab.data.source import Loss, Pixels, Source, Unreadable, own_files, reader, reads
+from rlab.data.labels import Table, labels_of, look_up, read_table, table_of
+from rlab.data.source import Loss, Pixels, Source, decoded
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
 from rlab.storage.outside import read_lines
@@ -20,6 +21,15 @@ from rlab.storage.outside import read_lines
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg")
 FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")
 HMDB_CODES = {"1": "train", "2": "test"}  # 0: the fold does not use the clip
+
+
+class ClipOptions(Labelled, Sized):
+    frames: Frames = None
+    sampling: Sampling | None = Field(None, description="video: sample frames uniformly or densely around the middle")
+    split: Split = None
+    fold: PositiveInt | None = Field(None, description="video: number of the official split (default: 1)")
+    splits: str | None = Field(None, description="video: folder with the official split lists")
+    groups: int | str | None = Field(None, description="video: groups of UCF-101, e.g. 4-7")
 
 
 def read_split(
@@ -61,7 +71,7 @@ def _class_order(path: Path) -> tuple[str, ...]:
         raise DataError(f"expected lines like '1 ApplyEyeMakeup' in {str(path)!r}: correct the file") from None
 
 
-def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
+def keep_groups(source: ClipOptions, names: Sequence[str]) -> list[int]:
     """Rows of the clips in `groups`, by the column group of the table or by names like v_Surfing_g07_c02."""
     wanted = parse_ranges(str(source.groups), "groups like 4-7 or 4,6,8-25")
     kept = [row for row, group in enumerate(_groups(source, names)) if group in wanted]
@@ -70,10 +80,10 @@ def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
     return kept
 
 
-def _groups(source: DataFields, names: Sequence[str]) -> list[int]:
-    table = table_of(source)
-    if table.is_file() and "group" in (cell.lower() for cell in read_cells(table)[0]):
-        groups = look_up(read_table(table, "group"), names, table.name)
+def _groups(source: ClipOptions, names: Sequence[str]) -> list[int]:
+    path = table_of(source)
+    if path.is_file() and "group" in Table.read(path).names:
+        groups = look_up(read_table(path, "group"), names, path.name)
     else:
         groups = [match[1] if (match := re.search(r"_g(\d+)_c\d+", name)) else "" for name in names]
     unknown = [name for name, group in zip(names, groups, strict=True) if not re.fullmatch("[0-9]{1,6}", group)]
@@ -83,15 +93,14 @@ def _groups(source: DataFields, names: Sequence[str]) -> list[int]:
     return [int(group) for group in groups]
 
 
-@reads("labels", "label_column", "classes", "size", "frames", "sampling", "split", "fold", "splits", "groups", "bounds")
-def video_folder(source: DataFields) -> Source:
+def video_folder(source: ClipOptions) -> Source:
     """Load clips (b, 3, frames, h, w) from one folder per class, or from one folder with a table of labels.
 
     `split` and `fold` use the UCF-101 or HMDB-51 lists in the folder `splits` (default: in or beside the path); `groups` such as
     '4-7' or '4,6,8-25' keeps the clips of these UCF-101 groups. A clip that cannot be decoded is skipped and listed; a clip
     shorter than `frames` repeats frames (see `frame_indices`). The default size is that of the first clip.
     """
-    names, missing = files_below(source.location, VIDEOS, "clips"), list[Loss]()
+    names, missing = source.place.files(VIDEOS, "clips"), list[Loss]()
     if source.split is not None:
         clips, order = read_split(source.location, source.split, source.fold or 1, source.splits)
         names = [name for name in names if _stem(name) in clips]
@@ -103,23 +112,12 @@ def video_folder(source: DataFields) -> Source:
     y, classes = labels_of(source, names)
     kept = range(len(names)) if source.groups is None else keep_groups(source, names)
     rows = [kept[i] for i in source.take.rows(y[list(kept)])]
-    ids, frames, bounds = tuple(names[i] for i in rows), source.frames or 16, source.bounds or UNIT
+    frames, bounds, how = source.frames or 16, source.bounds or UNIT, source.sampling or "uniform"
+    files = {names[i]: source.location / names[i] for i in rows}
 
-    def decode_one(name: str) -> Pixels:
-        return read_clip(source.location / name, frames, source.size, source.sampling or "uniform")
+    def decode_one(file: Path) -> Pixels:
+        return read_clip(file, frames, source.size, how, source.resize or "crop")
 
-    shape = (3, frames, *sides(source.size)) if source.size is not None else _first_shape(decode_one, ids)
-    files = tuple(source.location / name for name in ids)
+    shape = None if source.size is None else (3, frames, *sides(source.size))
     facts = source.facts(classes) | {"bounds": bounds, "eight_bit": finite(bounds), "left_out": tuple(missing)}
-    return Source(reader(decode_one, ids, ids, bounds), shape, y[rows], ids, files, own_files(len(files)), **facts)
-
-
-def _first_shape(decode_one: Callable[[str], Pixels], ids: Sequence[str]) -> tuple[int, ...]:
-    """The shape of the first clip that can be decoded."""
-    reasons = list[Unreadable]()
-    for name in ids:
-        try:
-            return decode_one(name).shape
-        except Unreadable as reason:
-            reasons.append(reason)
-    raise DataError(f"none of {len(ids)} clips can be decoded, first {ids[0]!r} ({reasons[0]})")
+    return decoded(decode_one, files, y[rows], [(file,) for file in files.values()], shape, **facts)

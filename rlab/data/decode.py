@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.fields import Sampling, Size, check_room
+from rlab.data.fields import Resizing, Size, check_room
 from rlab.data.fitting import fit, sides
 from rlab.data.images import to_pixels
 from rlab.data.source import Pixels, Unreadable
 from rlab.errors import InputError, MissingExtra, optional
 
 Indices = NDArray[np.int64]
+Sampling = Literal["uniform", "dense"]
 UNEVEN = 1.5  # the frame rate counts as variable if a gap exceeds the median gap by this factor
 MOST_PIXELS = 2**26  # per frame
 
@@ -43,19 +44,21 @@ def pick(times: Indices, frames: int, sampling: Sampling) -> Indices:
     return np.searchsorted(times, instants, side="right") - 1
 
 
-def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampling = "uniform") -> Pixels:
+def read_clip(
+    path: Path, frames: int, size: Size | None = None, sampling: Sampling = "uniform", resizing: Resizing = "crop"
+) -> Pixels:
     """Decode one file into (3, frames, h, w) uint8."""
     times, declared = _timeline(path)
     if declared[0] * declared[1] > MOST_PIXELS:  # a small file can declare frames that exceed the memory
         raise Unreadable(f"has frames of {declared[0]} × {declared[1]} pixels, more than the limit of {MOST_PIXELS:,}")
     check_room(1, (3, frames, *(declared if size is None else sides(size))))
     wanted = pick(times, frames, sampling)
-    pictures, seen = _in_turn(path, wanted, size)
+    pictures, seen = _in_turn(path, wanted, size, resizing)
     if not seen:
         raise Unreadable("holds no frames")
     if not set(wanted.tolist()) <= set(pictures):  # the container declares more frames than it holds
         wanted = frame_indices(seen, frames, sampling)
-        pictures, _ = _in_turn(path, wanted, size)
+        pictures, _ = _in_turn(path, wanted, size, resizing)
     if len({picture.shape for picture in pictures.values()}) > 1:
         raise Unreadable("its frames change size: pass a size")
     return np.stack([pictures[int(i)] for i in wanted], axis=1)
@@ -74,7 +77,7 @@ def _timeline(path: Path) -> tuple[Indices, tuple[int, int]]:
     return np.sort(np.array(times, dtype=np.int64)), size
 
 
-def _in_turn(path: Path, wanted: Indices, size: Size | None) -> tuple[dict[int, Pixels], int]:
+def _in_turn(path: Path, wanted: Indices, size: Size | None, resizing: Resizing) -> tuple[dict[int, Pixels], int]:
     """The wanted frames (3, h, w) by index, and the number of frames decoded to reach the last of them."""
     keep, last = set(wanted.tolist()), int(wanted[-1])
     pictures: dict[int, Pixels] = {}
@@ -82,18 +85,18 @@ def _in_turn(path: Path, wanted: Indices, size: Size | None) -> tuple[dict[int, 
     with opened(path) as container:
         for frame in container.decode(video=0):
             if seen in keep:
-                pictures[seen] = upright(frame, size)
+                pictures[seen] = upright(frame, size, resizing)
             seen += 1
             if seen > last:
                 break
     return pictures, seen
 
 
-def upright(frame: Any, size: Size | None) -> Pixels:
+def upright(frame: Any, size: Size | None, resizing: Resizing) -> Pixels:
     """A PyAV frame as (3, h, w), rotated as its metadata demand; grey frames have three equal channels."""
     image = frame.to_image()
     turned = image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image
-    return to_pixels(fit(turned, size))
+    return to_pixels(fit(turned, size, resizing))
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.fields import DataFields
-from rlab.data.source import Decoded, Source, read_all, reads
+from rlab.data.fields import Selection, Split
+from rlab.data.source import Decoded, Source, read_all
 from rlab.data.take import ALL, Take
 from rlab.errors import OptionError
 
@@ -43,8 +43,11 @@ def embedded(name: str, *, split: str = "test", take: Take = ALL) -> Batch:
     return read_all(embedded_source(name, split, take))
 
 
-@reads("split")
-def demo(source: DataFields) -> Source:
+class DemoOptions(Selection):
+    split: Split = None
+
+
+def demo(source: DemoOptions) -> Source:
     """Embedded demo data, which are made when they are read."""
     return embedded_source(source.path.removeprefix(DEMO), source.split or "test", source.take)
 
@@ -79,7 +82,7 @@ def embedded_source(name: str, split: str, take: Take) -> Source:
     rows = np.array(places if chosen.most else _part(split)[places], np.int64)
     ids = tuple(f"{chosen.id}-{row:04d}" for row in rows)
     facts: dict[str, Any] = {**chosen.facts, "take": take}
-    return Source(lambda some: chosen.make(rows[list(some)], split), chosen.shape, labels[places], ids, (), **facts)
+    return Source(lambda some: chosen.make(rows[list(some)], split), chosen.shape, labels[places], ids, **facts)
 
 
 def _labels(chosen: Demo, split: str, take: Take) -> Tensor:

@@ -1,9 +1,11 @@
-"""Find files in a folder and below it, and refuse folders in which either of two levels may be the classes."""
+"""What a path holds; a folder is listed once, however many questions are asked about it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from rlab.errors import DataError
@@ -11,27 +13,49 @@ from rlab.errors import DataError
 SYSTEM = ("__MACOSX",)  # folders that an archiver of the system adds
 
 
-def endings_below(folder: Path) -> set[str]:
-    """Suffixes, in lower case, of all files in the folder and below it, except hidden ones."""
-    return {path.suffix.lower() for path in _files(folder)}
+@dataclass(frozen=True)
+class Place:
+    """A file, or a folder and all files in it and below it, except hidden ones."""
+
+    path: Path
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Sorted paths of the files, relative to the folder; none if there is no folder."""
+        return tuple(sorted(_below(self.path))) if self.path.is_dir() else ()
+
+    @cached_property
+    def endings(self) -> frozenset[str]:
+        """The suffixes of the files, in lower case."""
+        return frozenset(_ending(name) for name in self.names)
+
+    def holds(self, endings: Collection[str]) -> bool:
+        return not self.endings.isdisjoint(endings)
+
+    def files(self, endings: Sequence[str], what: str) -> list[str]:
+        """The names of the files with these suffixes."""
+        if not self.path.is_dir():
+            raise DataError(f"there is no folder {str(self.path)!r}: check the path")
+        found = [name for name in self.names if _ending(name) in endings]
+        if not found:
+            expected = f"expected files ending in {', '.join(endings)}"
+            raise DataError(f"the folder {str(self.path)!r} holds no {what}: {expected}")
+        return found
 
 
-def files_below(folder: Path, endings: Sequence[str], what: str) -> list[str]:
-    """Sorted paths, relative to the folder, of the files with these suffixes, except hidden ones."""
-    if not folder.is_dir():
-        raise DataError(f"there is no folder {str(folder)!r}: check the path")
-    names = sorted(path.relative_to(folder).as_posix() for path in _files(folder) if path.suffix.lower() in endings)
-    if not names:
-        raise DataError(f"the folder {str(folder)!r} holds no {what}: expected files ending in {', '.join(endings)}")
-    return names
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in SYSTEM]  # where to go on
-        for name in names:
-            if not name.startswith(".") and os.path.isfile(os.path.join(parent, name)):
-                yield Path(parent, name)
+def _below(folder: str | Path, prefix: str = "") -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in SYSTEM:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(entry.path, f"{prefix}{entry.name}/")
+            elif entry.is_file():
+                yield prefix + entry.name
 
 
 def refuse_two_levels(folder: Path, names: Sequence[str]) -> None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from rlab.data.fields import MOST_SIDE, Resizing, Size, check_room
-from rlab.errors import OptionError
+from rlab.data.fields import Resizing, Size, check_room
 
 GREY = 114  # of the bars that `pad` adds, as detectors are trained with
 
@@ -42,12 +41,7 @@ class Placement:
 
 def sides(size: Size | None) -> tuple[int, int]:
     """Height and width; (0, 0) if `size` is None."""
-    if size is None:
-        return 0, 0
-    height, width = (size, size) if isinstance(size, int) else size
-    if not 1 <= min(height, width) <= max(height, width) <= MOST_SIDE:
-        raise OptionError(f"expected a size of 1 to {MOST_SIDE} pixels per side, got {size}")
-    return height, width
+    return (size, size) if isinstance(size, int) else size or (0, 0)
 
 
 def place(original: tuple[int, int], size: Size | None, resizing: Resizing = "crop") -> Placement:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
+from pydantic import Field
 from torch import Tensor
 
+from rlab.data.arrays import stored_arrays
 from rlab.data.eight_bit import finite, to_float
-from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room
-from rlab.data.files import files_below
+from rlab.data.fields import UNIT, Channels, Labelled, Pictures, Range, Resizing, Selection, Size, check_room
 from rlab.data.fitting import fit, sides
-from rlab.data.labels import aims_of, labels_of
-from rlab.data.numpy_files import open_npy, read_npy
-from rlab.data.source import Decoded, Pixels, Source, Unreadable, decode, own_files, reading, reads
+from rlab.data.labels import encode, labels_of, look_up, read_table, table_of
+from rlab.data.source import Decoded, Pixels, Source, Unreadable, decode, decoded
 from rlab.errors import DataError
-from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
 
 T = TypeVar("T")
@@ -31,49 +30,54 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 CIFAR10C, LABELS, LEVELS = "cifar10c:", "labels.npy", 5
 
 
-@reads("target", "labels", "label_column", "targets", "classes", "size", "resize", "channels", "bounds")
-def image_folder(source: DataFields) -> Source:
+@dataclass(frozen=True)
+class Part:
+    """An image that is a part of a file."""
+
+    path: Path
+    open: Callable[[], IO[bytes]]
+
+
+Encoded = Path | Part
+
+
+class ImageOptions(Labelled, Pictures):
+    targets: str | None = Field(None, description="images: column with the class that --goal targeted:data aims at")
+
+
+class LevelOptions(Selection):
+    bounds: Range = None
+
+
+def image_folder(source: ImageOptions) -> Source:
     """Load images (b, channels, h, w).
 
     Labels come from a table, or else from `labels.csv` in the folder, or else from the names of the class folders.
     `size` (a side, or (height, width)) resizes each image; `resize` says how (default: cover the size and crop the centre).
     """
-    names = files_below(source.location, IMAGES, "images")
+    names = source.place.files(IMAGES, "images")
     y, classes = labels_of(source, names)
     rows = source.take.rows(y)
-    ids = tuple(names[i] for i in rows)
-    files = tuple(source.location / name for name in ids)
-    made = picture_source(source, ids, y[rows], classes, files, source.target or "classes")
-    return replace(made, aims=aims_of(source, ids, classes), whole=True)
+    files, aims = {names[i]: source.location / names[i] for i in rows}, None
+    if source.targets is not None:
+        aimed = look_up(read_table(table_of(source), source.targets), list(files), table_of(source).name)
+        aims = encode(aimed, tuple(classes) or None)[0]
+    return picture_source(source, files, y[rows], classes, aims=aims, whole=True)
 
 
 def picture_source(
-    source: DataFields,
-    ids: tuple[str, ...],
-    y: Tensor,
-    classes: tuple[str, ...],
-    files: tuple[Path, ...],
-    target: Prediction = "classes",
-    opened: Callable[[Sequence[int]], Sequence[IO[bytes]]] | None = None,
+    source: Pictures, items: Mapping[str, Encoded], y: Tensor, classes: tuple[str, ...], **facts: Any
 ) -> Source:
-    """Encoded images, one in each file, or those that `opened` opens by row; the default size is that of the first image."""
-    bounds, channels = source.bounds or UNIT, source.channels or 3
+    """Encoded images, each in a file or in a part of one; the default size is that of the first image."""
+    bounds, channels, size = source.bounds or UNIT, source.channels or 3, source.size
 
-    def decode_one(file: Path | IO[bytes]) -> Pixels:
-        return _read(file, source.size, channels, source.resize or "crop")
+    def decode_one(item: Encoded) -> Pixels:
+        return _read(item, size, channels, source.resize or "crop")
 
-    def read(rows: Sequence[int]) -> Decoded:
-        images: Sequence[Path | IO[bytes]] = [files[i] for i in rows] if opened is None else opened(rows)
-        return decode(decode_one, images, [ids[i] for i in rows], bounds)
-
-    shape: tuple[int, ...] = (channels, *sides(source.size))
-    if source.size is None and ids:
-        try:
-            shape = decode_one(files[0] if opened is None else opened([0])[0]).shape
-        except Unreadable as why:
-            raise DataError(f"cannot read the first image, {ids[0]!r} ({why}): replace it, or pass a size") from why
-    facts = source.facts(classes) | {"target": target, "bounds": bounds, "eight_bit": finite(bounds)}
-    return Source(read, shape, y, ids, files, parts=own_files(len(ids)) if opened is None else (), **facts)
+    shape = None if size is None else (channels, *sides(size))
+    files = [(item if isinstance(item, Path) else item.path,) for item in items.values()]
+    known = source.facts(classes) | {"bounds": bounds, "eight_bit": finite(bounds)} | facts
+    return decoded(decode_one, items, y, files, shape, **known)
 
 
 def read_images(
@@ -89,7 +93,7 @@ def read_images(
     return values.x
 
 
-def _read(file: Path | IO[bytes], size: Size | None, channels: Channels, resizing: Resizing) -> Pixels:
+def _read(item: Encoded, size: Size | None, channels: Channels, resizing: Resizing) -> Pixels:
     """Pixels (c, h, w)."""
 
     def pixels(image: Image.Image) -> Pixels:
@@ -97,17 +101,16 @@ def _read(file: Path | IO[bytes], size: Size | None, channels: Channels, resizin
         image.load()
         return to_pixels(fit(as_mode(ImageOps.exif_transpose(image), channels), size, resizing))
 
-    return look(file, pixels)
+    return look(item if isinstance(item, Path) else item.open(), pixels)
 
 
 def look(file: Path | IO[bytes], at: Callable[[Image.Image], T]) -> T:
     """What `at` finds in an image."""
-    with reading():
-        try:
-            with Image.open(file) as image:
-                return at(image)
-        except UnidentifiedImageError:
-            raise Unreadable("is not an image") from None
+    try:
+        with Image.open(file) as image:
+            return at(image)
+    except UnidentifiedImageError:
+        raise Unreadable("is not an image") from None
 
 
 def as_mode(image: Image.Image, channels: Channels) -> Image.Image:
@@ -131,8 +134,7 @@ def to_pixels(image: Image.Image) -> Pixels:
     return pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
 
 
-@reads("bounds")
-def cifar10c(source: DataFields) -> Source:
+def cifar10c(source: LevelOptions) -> Source:
     """Load the images of one kind and level, cifar10c:FOLDER/fog@3: each file of CIFAR-10-C has five levels after one another.
 
     https://zenodo.org/records/2535967
@@ -143,24 +145,27 @@ def cifar10c(source: DataFields) -> Source:
         example = f"{source.path}/fog@3, or pass the folder to `rlab corrupt`"
         raise DataError(f"expected a kind and a level from 1 to {LEVELS}, got {source.path!r}: name both, {example}")
     kinds_in(Path(folder))  # refuses another folder
-    labels, pixels = read_npy(Path(folder, LABELS)), open_npy(Path(folder, f"{kind}.npy"))
+    files = Path(folder, LABELS), Path(folder, f"{kind}.npy")
+    with stored_arrays(files[0]) as first, stored_arrays(files[1]) as second:
+        labels, pixels = np.array(first["x"]), second["x"]
     count, rest = divmod(len(labels), LEVELS)
     same = not rest and labels.ndim == 1 and bool((labels.reshape(LEVELS, count) == labels[:count]).all())
     if not same or len(pixels.shape) != 4 or pixels.shape[0] != len(labels) or pixels.dtype != np.uint8:
         got = f"{len(labels)} labels and {kind}.npy of shape {pixels.shape} and type {pixels.dtype}"
         wanted = f"the same labels {LEVELS} times and as many images (n, h, w, 3) of type uint8"
         raise DataError(f"expected {wanted}, got {got}: get the files of CIFAR-10-C again")
-    y, first = torch.from_numpy(labels[:count].astype(np.int64)), (int(level) - 1) * count
+    y, begins = torch.from_numpy(labels[:count].astype(np.int64)), (int(level) - 1) * count
     rows, bounds = source.take.rows(y), source.bounds or UNIT
-    facts = source.facts(CLASSES if int(y.max()) < len(CLASSES) else ())
-    facts |= {"numbered": False, "bounds": bounds, "eight_bit": finite(bounds)}
+    classes = CLASSES if int(y.max()) < len(CLASSES) else ()
 
     def read(wanted: Sequence[int]) -> Decoded:
-        chosen = np.moveaxis(pixels[[first + rows[i] for i in wanted]], -1, 1)
+        chosen = np.moveaxis(pixels[[begins + rows[i] for i in wanted]], -1, 1)
         return Decoded(to_float(chosen, bounds), range(len(wanted)))
 
-    ids, files = tuple(f"{row:05d}" for row in rows), (Path(folder, LABELS), Path(folder, f"{kind}.npy"))
-    return Source(read, (3, *pixels.shape[1:3]), y[rows], ids, files, **facts)
+    ids, facts = tuple(f"{row:05d}" for row in rows), dict[str, Any](bounds=bounds, eight_bit=finite(bounds))
+    return Source(
+        read, (3, *pixels.shape[1:3]), y[rows], ids, [files] * len(rows), classes=classes, take=source.take, **facts
+    )
 
 
 def kinds_in(folder: Path) -> tuple[str, ...]:
@@ -172,9 +177,3 @@ def kinds_in(folder: Path) -> tuple[str, ...]:
             f"expected {LABELS} and fog.npy, ... of CIFAR-10-C, got {lacks} at {str(folder)!r}: check the path"
         )
     return kinds
-
-
-def is_pickled_cifar(path: Path) -> bool:
-    """Whether the path is the Python version of CIFAR-10, whose files are pickles without a suffix."""
-    names = ("test_batch", *(f"data_batch_{i}" for i in range(1, 6)))
-    return path.name in names or any((path / name).is_file() for name in names)

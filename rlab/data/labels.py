@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.data.fields import DataFields
+from rlab.data.fields import Labelled, Named
 from rlab.data.files import refuse_two_levels
-from rlab.data.numpy_files import Array, read_npy, texts
 from rlab.errors import DataError, OptionError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
 from rlab.predictions.kinds import WORDS, Prediction
 from rlab.predictions.maps import encode_map
-from rlab.storage.outside import read_lines, read_text, short
+from rlab.storage.outside import is_text, read_lines, read_text, short
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
@@ -30,82 +32,95 @@ _SHAPES: dict[Prediction, str] = {
     "map": "(n, height, width) of class numbers",
     "numbers": "(n,) or (n, k)",
 }
-Classes = str | Sequence[str] | None  # names by index, or a text file with one name per line
+Array = NDArray[np.generic]
+Names = str | Sequence[str] | None  # names by index, or a text file with one name per line
 Encoded = tuple[Tensor, tuple[str, ...]]  # labels (b, ...), and class names by index, none if unknown
 
 
-def read_cells(path: Path) -> list[tuple[str, ...]]:
-    """Cells of a file with commas, tabs or semicolons, without blank lines; all rows have the same length."""
-    lines = [line for line in read_text(path).splitlines() if line.strip()]
-    if not lines:
-        raise DataError(f"{str(path)!r} is empty: expected one line per sample")
-    delimiter = max(",\t;", key=lines[0].count)
-    try:
-        rows = [tuple(cell.strip() for cell in row) for row in csv.reader(lines, delimiter=delimiter)]
-    except csv.Error as error:
-        raise DataError(f"cannot read {str(path)!r} ({error}): expected comma-separated lines") from error
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(rows[0]):
-            cells = f"line {number} of {path.name!r} has {len(row)} cells, but the first line has {len(rows[0])}"
-            raise DataError(f"{cells}: expected the same number in every line")
-    return rows
+@dataclass(frozen=True)
+class Table:
+    """The cells of a text file with commas, tabs or semicolons; blank lines are left out."""
+
+    path: Path
+    names: tuple[str, ...]  # of the columns, in lower case; none if the first line is not a header
+    rows: Sequence[Sequence[str]]  # all of one length
+    lines: Sequence[int]  # the line of each row in the file
+
+    @classmethod
+    def read(cls, path: Path, column: str | None = None, count: int | None = None) -> Table:
+        """Read a table with a column of that name, or a list of `count` rows; otherwise the first line tells what it is."""
+        text = read_text(path)
+        delimiter = max(",\t;", key=next((line for line in text.splitlines() if line.strip()), "").count)
+        try:
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            every = [(reader.line_num, tuple(cell.strip() for cell in row)) for row in reader]
+        except csv.Error as error:
+            raise DataError(f"cannot read {str(path)!r} ({error}): expected comma-separated lines") from error
+        lines, rows = [line for line, row in every if any(row)], [row for _, row in every if any(row)]
+        if not rows:
+            raise DataError(f"{str(path)!r} is empty: expected one line per sample")
+        for number, row in zip(lines, rows, strict=True):
+            if len(row) != len(rows[0]):
+                cells = f"line {number} of {path.name!r} has {len(row)} cells, but the first line has {len(rows[0])}"
+                raise DataError(f"{cells}: expected the same number in every line")
+        names, last = tuple(cell.lower() for cell in rows[0]), [row[-1] for row in rows]
+        headed = len(rows) - 1 == count and not is_number(last[0]) and last[0] not in last[1:]
+        if count is None:
+            headed = (column is not None and column.lower() in names) or _is_header(names, rows[1:])
+        return cls(path, names, rows[1:], lines[1:]) if headed else cls(path, (), rows, lines)
+
+    def at(self, names: Sequence[str]) -> int | None:
+        """The first column with one of these names."""
+        return next((self.names.index(name) for name in names if name in self.names), None)
+
+    def texts(self, column: int) -> list[str]:
+        """The cells of a column of labels; refuse an empty one."""
+        cells = [row[column] for row in self.rows]
+        if "" in cells:
+            at = f"line {self.lines[cells.index('')]} of {self.path.name!r}"
+            raise DataError(f"expected a label in every line, got none in {at}: fill it in or remove the line")
+        return cells
+
+
+def _is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line holds a known name, is pandas' default, or has a text above a column of numbers."""
+    default = ("", *map(str, range(len(names) - 1)))  # nothing above the index, then 0, 1, ...
+    if any(name in KEY_NAMES + LABEL_NAMES for name in names) or (names == default and len(names) > 1):
+        return True
+    texts = [at for at, name in enumerate(names) if name and not is_number(name)]
+    return bool(rows) and any(all(is_number(row[at]) for row in rows) for at in texts)
 
 
 def read_table(path: str | Path, column: str | None = None) -> dict[str, str]:
-    """Map sample names to label texts. Known names (file, id, ..., label, class, ...) or `column` identify a header."""
-    path = Path(path)
-    rows = read_cells(path)
-    key, label, header = _columns(rows, path, column)
-    refuse_empty([row[label] for row in rows[header:]], path, header)
-    table: dict[str, str] = {}
-    for row in rows[header:]:
-        if table.setdefault(row[key], row[label]) != row[label]:
-            both = f"{table[row[key]]!r} and {row[label]!r}"
-            raise DataError(f"{path.name!r} gives {row[key]!r} two labels, {both}: keep one of the rows")
-    return table
-
-
-def refuse_empty(labels: Sequence[str], path: Path, header: int) -> None:
-    """Refuse an empty label; the file has `header` lines (0 or 1), then one for each label; blank lines do not count."""
-    if "" in labels:
-        lines = [number for number, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
-        at = f"line {lines[header + labels.index('')]} of {path.name!r}"
-        raise DataError(f"expected a label in every line, got none in {at}: fill it in or remove the line")
-
-
-def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> tuple[int, int, int]:
-    """The column of sample names, the column of labels, and the number of header lines (0 or 1)."""
-    names = [cell.lower() for cell in rows[0]]
-    if len(names) < 2:
+    """Map sample names to label texts. Known names (file, id, ..., label, class, ...) or `column` identify the columns."""
+    table = Table.read(Path(path), column)
+    name, width = table.path.name, len(table.rows[0]) if table.rows else len(table.names)
+    if width < 2:
         raise DataError(
-            f"expected the columns file and label in {path.name!r}, got a single column: add the name of each file"
+            f"expected the columns file and label in {name!r}, got a single column: add the name of each file"
         )
-    if column is not None and column.lower() not in names:
-        raise OptionError(f"{path.name!r} has no column {column!r}: its columns are {', '.join(rows[0])}")
-    header = column is not None or any(name in KEY_NAMES + LABEL_NAMES for name in names)
-    key = next((names.index(name) for name in KEY_NAMES if name in names), 0)
-    if column is not None:
-        return key, names.index(column.lower()), 1
-    named = [names.index(name) for name in LABEL_NAMES if name in names]
-    others = [i for i in range(len(names)) if i != key]
-    if not named and len(others) > 1:
-        columns = short(", ".join(rows[0]))
-        raise DataError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
-    label = (named or others)[0]
-    first, *rest = (row[label] for row in rows)
-    return key, label, int(header or (bool(rest and first) and not is_number(first) and all(map(is_number, rest))))
+    if column is not None and column.lower() not in table.names:
+        raise OptionError(
+            f"{name!r} has no column {column!r}: its columns are {', '.join(table.names or table.rows[0])}"
+        )
+    key = table.at(KEY_NAMES) or 0
+    label = table.at(LABEL_NAMES if column is None else (column.lower(),))
+    if label is None:
+        label, *more = [i for i in range(width) if i != key]
+        if more:
+            columns = short(", ".join(table.names or table.rows[0]))
+            raise DataError(f"{name!r} has several columns that could be the label ({columns}): pass label_column")
+    known: dict[str, str] = {}
+    for row, text in zip(table.rows, table.texts(label), strict=True):
+        if known.setdefault(row[key], text) != text:
+            both = f"{known[row[key]]!r} and {text!r}"
+            raise DataError(f"{name!r} gives {row[key]!r} two labels, {both}: keep one of the rows")
+    return known
 
 
 def is_number(cell: str) -> bool:
     """Whether the text is a number; `float` also reads 1_2 and digits of other scripts, which are names here."""
     return _NUMBER.fullmatch(cell) is not None
-
-
-def encode_texts(texts: Sequence[str], source: DataFields, where: str, others: Sequence[str] = ()) -> Encoded:
-    """Texts from the file `where` as class indices (b,), or as numbers (b, 1) if these are the target."""
-    if source.target == "numbers":
-        return numbers(texts, where), ()
-    return encode(texts, source.classes, others)
 
 
 def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[str]:
@@ -124,7 +139,7 @@ def _spellings(name: str) -> tuple[str, ...]:
     return path.stem, str(path.with_suffix("")), path.name, name
 
 
-def encode(labels: Sequence[str], classes: Classes = None, others: Sequence[str] = ()) -> Encoded:
+def encode(labels: Sequence[str], classes: Names = None, others: Sequence[str] = ()) -> Encoded:
     """Convert label texts to class indices (b,) and class names.
 
     Integers are used as indices; names are sorted unless `classes` gives their order. `others` holds all labels of the
@@ -134,9 +149,11 @@ def encode(labels: Sequence[str], classes: Classes = None, others: Sequence[str]
     every = sorted({*labels, *others})
     if "" in every and "" not in names:
         raise DataError("expected a label for every sample, got an empty one: fill it in or leave the sample out")
-    numbers = None if set(every) <= set(names) else _whole_numbers(every)
-    if numbers is not None:
-        return _in_range(torch.tensor([numbers[label] for label in labels]), names), names
+    if all(map(is_number, every)) and not set(every) <= set(names):
+        wrong = [label for label in every if not (abs(float(label)) <= MOST_LABEL and float(label).is_integer())]
+        if wrong:
+            raise DataError(f"expected integers as labels, got {wrong[0]!r}: correct it, or pass the names as classes")
+        return _in_range(torch.tensor([int(float(label)) for label in labels]), names), names
     names = names or tuple(every)
     unknown = sorted(set(labels) - set(names))
     if unknown:
@@ -146,7 +163,17 @@ def encode(labels: Sequence[str], classes: Classes = None, others: Sequence[str]
     return torch.tensor([index[label] for label in labels]), names
 
 
-def encode_array(labels: Array, classes: Classes = None, several: bool | None = None) -> Encoded:
+def encode_texts(labels: Sequence[str], source: Named, where: str, others: Sequence[str] = ()) -> Encoded:
+    """Texts from the file `where` as class indices (b,), or as numbers (b, 1) if these are the target."""
+    if source.target != "numbers":
+        return encode(labels, source.classes, others)
+    wrong = [cell for cell in labels if not (is_number(cell) and math.isfinite(float(cell)))]
+    if wrong:
+        raise DataError(f"expected a finite number for every sample in {where!r}, got {wrong[0]!r}: correct the cell")
+    return torch.tensor([[float(cell)] for cell in labels]), ()
+
+
+def encode_array(labels: Array, classes: Names = None, several: bool | None = None) -> Encoded:
     """Convert an array of labels: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for several labels.
 
     `several` keeps zeros and ones as they are (True) or refuses several labels (False); None decides by the rows.
@@ -172,7 +199,15 @@ def encode_array(labels: Array, classes: Classes = None, several: bool | None = 
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
-def encode_values(y: Array, target: Prediction | None, classes: Classes = None, several: bool | None = None) -> Encoded:
+def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
+    low, high = (int(labels.min()), int(labels.max())) if labels.numel() else (0, -1)
+    if low < 0 or (names and high >= len(names)):
+        allowed = f"labels in 0..{len(names) - 1}" if names else "labels of at least 0"
+        raise DataError(f"expected {allowed}, got {low} to {high}: correct the labels or the classes")
+    return labels
+
+
+def encode_values(y: Array, target: Prediction | None, classes: Names = None, several: bool | None = None) -> Encoded:
     """Labels, or boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) as rows that a `Batch` holds, and class names."""
     if target is None:
         _refuse_other_target(y)
@@ -206,26 +241,17 @@ def _refuse_other_target(y: Array) -> None:
     raise DataError(f"expected class numbers (n,), or zeros and ones (n, k), got {got}: {advice}")
 
 
-def read_list(file: str, count: int, source: DataFields) -> Encoded:
-    """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
-    path, target = Path(file), source.target
-    if path.suffix == ".npy":
-        labels = read_npy(path)
-    else:
-        cells = [row[-1] for row in read_cells(path)]
-        named = len(cells) == count + 1 and cells[0] not in cells[1:] and not is_number(cells[0])
-        header = int(cells[0].lower() in LABEL_NAMES or named)
-        refuse_empty(cells[header:], path, header)
-        labels = np.array(cells[header:])
-    rows = len(labels) if labels.ndim else 0
-    if rows != count:
-        raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
-    if labels.dtype.kind in "US" and target == "numbers":
-        return numbers(texts(labels, "numbers"), path.name), ()
-    return encode_values(labels, target, source.classes, source.multilabel)
+def texts(array: Array, what: str) -> list[str]:
+    """An array (n,) of names or numbers as text."""
+    if array.ndim != 1:
+        raise DataError(f"expected {what} as one list, got an array of shape {array.shape}")
+    values = [v.decode("utf-8", "surrogateescape") if isinstance(v, bytes) else str(v) for v in array.tolist()]
+    if not all(map(is_text, values)):
+        raise DataError(f"expected {what} as UTF-8 text, got something else: save them as str")
+    return values
 
 
-def class_names(classes: Classes) -> tuple[str, ...]:
+def class_names(classes: Names) -> tuple[str, ...]:
     """Unique class names by index, from a sequence or from a text file with one name per line."""
     if isinstance(classes, str):
         if "," in classes and not Path(classes).exists():
@@ -238,49 +264,12 @@ def class_names(classes: Classes) -> tuple[str, ...]:
     return names
 
 
-def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
-    """The labels as integers if all of them are numbers, such as '3', '03' or '3.0'; else None."""
-    if not all(map(is_number, labels)):
-        return None
-    values = {label: float(label) for label in labels}
-    wrong = [label for label, value in values.items() if not (abs(value) <= MOST_LABEL and value.is_integer())]
-    if wrong:
-        raise DataError(f"expected integers as labels, got {wrong[0]!r}: correct it, or pass the names as classes")
-    return {label: int(value) for label, value in values.items()}
-
-
-def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
-    if not labels.numel():
-        return labels  # `Batch` raises the error about missing samples
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or (names and high >= len(names)):
-        allowed = f"labels in 0..{len(names) - 1}" if names else "labels of at least 0"
-        raise DataError(f"expected {allowed}, got {low} to {high}: correct the labels or the classes")
-    return labels
-
-
-def numbers(cells: Sequence[str], where: str) -> Tensor:
-    """Texts -> (n, 1) float32."""
-    wrong = [cell for cell in cells if not (is_number(cell) and math.isfinite(float(cell)))]
-    if wrong:
-        raise DataError(f"expected a finite number for every sample in {where!r}, got {wrong[0]!r}: correct the cell")
-    return torch.tensor([[float(cell)] for cell in cells])
-
-
-def aims_of(source: DataFields, names: Sequence[str], classes: Sequence[str]) -> Tensor | None:
-    """The class to aim at for each sample, from the column `targets` of the table of labels."""
-    if source.targets is None:
-        return None
-    table = table_of(source)
-    return encode(look_up(read_table(table, source.targets), names, table.name), tuple(classes) or None)[0]
-
-
-def table_of(source: DataFields) -> Path:
+def table_of(source: Labelled) -> Path:
     """The table of labels, by default labels.csv in the folder; it may be missing."""
     return Path(source.labels) if source.labels is not None else source.location / "labels.csv"
 
 
-def labels_of(source: DataFields, names: Sequence[str]) -> Encoded:
+def labels_of(source: Labelled, names: Sequence[str]) -> Encoded:
     """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
     Folder names of digits are class indices; other names are sorted. The target 'numbers' needs a table.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -12,65 +12,60 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
 
-from rlab.data.arrays import as_source, channels_first, settled_kind
+from rlab.data.arrays import ArrayOptions, as_source, channels_first, settled_kind
 from rlab.data.batch import DARK, KINDS, Batch, likely_top
-from rlab.data.fields import UNIT, DataFields, check_room
-from rlab.data.labels import Encoded, class_names, encode, encode_values
-from rlab.data.numpy_files import Array
+from rlab.data.fields import UNIT
+from rlab.data.labels import Array, Encoded, class_names, encode, encode_values
 from rlab.data.take import Labels, Take
 from rlab.errors import DataError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
-from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
-# the fields that apply here
+# the options that apply here
 _SELECTED = ("limit", "order", "shuffle", "seed")
 READ = ("target", "kind", "classes", "multilabel", "bounds", "rate", "unit", "leads", "layout", *_SELECTED)
 _FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 
 
-def in_memory(data: object, source: DataFields) -> Batch:
+def in_memory(data: object, source: ArrayOptions) -> Batch:
     """Turn samples in memory into a batch.
 
     uint8 is divided by 255 (or scaled to the bounds), other numbers become float32. The default bounds are [0, 1] if all values
     lie in it, 0..255 if they reach beyond its half, and their own range if some are negative; signals have none.
     """
-    for part in (data, *data) if isinstance(data, tuple | list) else (data,):
-        if type(part).__name__ == "DataFrame":
-            raise DataError(
-                "expected arrays, got a DataFrame: pass its values, x.to_numpy(), shaped (n, channels, *size)"
-            )
-    data = _with_rows(data, source.target)
-    x, y, take, left = _arrays(data, source.take)
+    parts = (data, *data) if isinstance(data, tuple | list) else (data,)
+    if any(type(part).__name__ == "DataFrame" for part in parts):
+        advice = "pass its values, x.to_numpy(), shaped (n, channels, *size)"
+        raise DataError(f"expected arrays, got a DataFrame: {advice}")
+    x, y, take, left = _arrays(data if source.target != "boxes" else _with_rows(data), source.take)
     if y.dtype == object and not y.ndim and y.item() is None:
         raise DataError("expected labels beside the samples, got None: pass (x, y) with the true class of each sample")
     if not y.ndim or not x.ndim or len(x) != len(y):
         raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
-    shaped = channels_first(x, settled_kind(source, x.shape), source.layout)
-    known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped), "layout": "channels_first"}
-    rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    labels, classes = _labels(_without_objects(y) if y.dtype == object else y, _class_names(data), source)
-    return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes)[:], take=take)
+    shaped = channels_first(x, settled_kind(source, x.shape, source.layout), source.layout)
+    known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
+    known |= {name: getattr(left, name) for name in ("limit", "order", "shuffle")}
+    labels = _labels(_without_objects(y) if y.dtype == object else y, _class_names(data), source)
+    found = as_source(source.model_copy(update=known), shaped, labels, layout="channels_first")
+    return replace(found[:], take=take)
 
 
-def _with_rows(data: Any, target: Prediction | None) -> Any:
-    """Data in which the boxes of each sample, (m, 5) or (boxes, classes), stand as one array."""
-    pair = isinstance(data, tuple | list) and len(data) == 2
-    if target != "boxes" or not pair or not isinstance(data[1], tuple | list):
+def _with_rows(data: Any) -> Any:
+    """A pair (x, y) in which the boxes of each sample, (m, 5) or (boxes, classes), stand as one array."""
+    if not (isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], tuple | list)):
         return data
-    each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in data[1]]
-    pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
+    pairs = list[tuple[Tensor, Tensor]]()
+    for objects in data[1]:
+        if not (isinstance(objects, tuple | list) and len(objects) == 2):
+            rows = plain_array(objects)
+            if rows.ndim != 2 or rows.shape[1] != 5:
+                wanted = "expected the objects of a sample as rows x1, y1, x2, y2, class"
+                raise DataError(f"{wanted}, got shape {rows.shape}")
+            objects = rows[:, :4], rows[:, 4]
+        pairs.append((torch.as_tensor(objects[0]), torch.as_tensor(objects[1])))
     return data[0], TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
-
-
-def _split(objects: Any) -> tuple[Array, Array]:
-    """Objects (m, 5) -> boxes (m, 4) and classes (m,)."""
-    rows = plain_array(objects)
-    if rows.ndim != 2 or rows.shape[1] != 5:
-        raise DataError(f"expected the objects of a sample as rows x1, y1, x2, y2, class, got shape {rows.shape}")
-    return rows[:, :4], rows[:, 4]
 
 
 def _without_objects(y: Array) -> Array:
@@ -88,7 +83,7 @@ def _without_objects(y: Array) -> Array:
         raise DataError(f"expected integers or names as labels, got values like {str(odd)[:40]!r}") from None
 
 
-def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> Encoded:
+def _labels(y: Array, own: tuple[str, ...] | None, source: ArrayOptions) -> Encoded:
     """Labels and class names; if both the data set and the user name the classes, the user's order counts."""
     labels, names = encode_values(y, source.target, source.classes if own is None else own, source.multilabel)
     if own is None or source.classes is None or labels.dim() > 1:
@@ -125,22 +120,29 @@ def _arrays(data: Any, take: Take) -> tuple[Array, Array, Take, Take]:
     """x (n, ...), y (n, ...), how the samples were selected, and what is left to select."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | np.ndarray):
         return plain_array(data[0]), plain_array(data[1]), take, take
-    first = Take(take.limit, order="first")
-    if isinstance(data, DataLoader) and data.batch_sampler is not None:
+    if isinstance(data, DataLoader) and take.limit is not None:
         plain = isinstance(data.sampler, SequentialSampler) and data.collate_fn is default_collate
-        if take.limit is not None and plain and _sized(data.dataset):
-            return _arrays(data.dataset, take)
-        return *_joined(_batches(data, take.limit), np.concatenate, take.limit), first, Take()
-    if not _sized(data):
-        if not isinstance(data, Iterable) or isinstance(data, dict | str):
-            raise DataError(f"expected data as {_FORMS}, got {type(data).__name__}")
-        return *_joined(islice(data, take.limit), np.stack, take.limit), first, Take()
-    labels = _known_labels(data) if take.limit is not None else None
-    how = take if labels is not None or take.order == "first" else replace(take, shuffle=take.limit is not None)
-    rows = how.any_rows(len(data)) if labels is None else how.rows(labels)
-    if rows:
-        check_room(len(rows), plain_array(_pair(data[rows[0]])[0]).shape)
-    return *_joined((data[row] for row in sorted(rows)), np.stack, None), how, Take()
+        data = data.dataset if plain and _sized(data.dataset) else data
+    if _sized(data):
+        labels = _known_labels(data) if take.limit is not None else None
+        how = take if labels is not None or take.order == "first" else replace(take, shuffle=take.limit is not None)
+        rows = sorted(how.any_rows(len(data)) if labels is None else how.rows(labels))
+        pairs: Iterable[Any] = (data[row] for row in rows)
+    elif isinstance(data, Iterable) and not isinstance(data, dict | str):
+        how = Take(take.limit, order="first")
+        batched = isinstance(data, DataLoader) and data.batch_sampler is not None
+        every = (pair for batch in data for pair in zip(*_pair(batch), strict=True)) if batched else data
+        pairs = islice(every, take.limit)
+    else:
+        raise DataError(f"expected data as {_FORMS}, got {type(data).__name__}")
+    parts = [tuple(map(plain_array, _pair(pair))) for pair in pairs]
+    if not parts:
+        raise DataError("expected at least one sample, got none")
+    try:
+        x, y = (np.stack([part[i] for part in parts]) for i in (0, 1))
+    except ValueError as error:
+        raise DataError(f"expected samples of one shape: {error}") from error
+    return x, y, how, Take()
 
 
 def _sized(data: Any) -> bool:
@@ -158,26 +160,6 @@ def _known_labels(data: Any) -> Labels | None:
         return np.stack([plain_array(_pair(sample)[1]) for sample in data]) if data else None
     labels = getattr(data, "targets", None)
     return labels if isinstance(labels, list | Tensor | np.ndarray) and len(labels) == len(data) else None
-
-
-def _batches(data: DataLoader[Any], limit: int | None) -> Iterator[Any]:
-    count = 0
-    for batch in data:
-        yield batch
-        count += len(_pair(batch)[0])
-        if limit is not None and count >= limit:
-            return
-
-
-def _joined(pairs: Iterable[Any], join: Callable[..., Array], limit: int | None) -> tuple[Array, Array]:
-    parts = [tuple(map(plain_array, _pair(pair))) for pair in pairs]
-    if not parts:
-        raise DataError("expected at least one sample, got none")
-    try:
-        x, y = (join([part[i] for part in parts])[:limit] for i in (0, 1))
-    except ValueError as error:
-        raise DataError(f"expected samples of one shape: {error}") from error
-    return x, y
 
 
 def _pair(sample: Any) -> tuple[Any, Any]:

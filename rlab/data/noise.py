@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlab.data.source import Unreadable, reading
-from rlab.data.wfdb_read import read_record, read_values
+from rlab.data.wfdb import read_record, read_values
 from rlab.errors import DataError, OptionError
 
 KINDS = {"bw": "recorded_baseline_wander", "em": "recorded_electrode_motion", "ma": "recorded_muscle_noise"}

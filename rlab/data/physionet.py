@@ -1,53 +1,56 @@
-"""Load two public sets of WFDB records with tables of labels: PTB-XL and the PhysioNet/CinC 2017 challenge."""
+"""Load PTB-XL: WFDB records with a table of their labels."""
 
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import torch
+from pydantic import Field
 
-from rlab.data.fields import DataFields
-from rlab.data.labels import class_names, encode, is_number, read_cells
-from rlab.data.source import Loss, Source, first_loss, reads
+from rlab.data.fields import Column, EcgOptions, Several, Split
+from rlab.data.files import Place
+from rlab.data.labels import Encoded, Table, class_names, is_number
+from rlab.data.source import Loss, Source, first_loss
 from rlab.data.take import parse_ranges
-from rlab.data.wfdb_records import Found, cut_source, find_cuts
+from rlab.data.wfdb_records import cut_source, find_cuts
 from rlab.errors import DataError, OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.storage.names import inside
-from rlab.storage.outside import read_text
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
-FOLDS = {"train": range(1, 9), "val": range(9, 10), "test": range(10, 11)}  # folds 9 and 10 were checked by hand
+FOLDS = {"train": "1-8", "val": "9", "test": "10"}  # folds 9 and 10 were checked by hand
 KINDS = ("diagnostic", "form", "rhythm")  # kinds of statements; each statement is a label
 GROUPS = ("diagnostic_class", "diagnostic_subclass")  # columns in which several statements share a label
 SUPERCLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
 SLOW = 100.0  # Hz
-REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; version 3 corrects labels
-CLASSES = {"N": "normal", "A": "atrial fibrillation", "O": "other rhythm", "~": "noisy"}
 OLDEST = 89  # years; PTB-XL writes 300 for patients who are older
+Target = TypeVar("Target")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One record of the database."""
-
-    name: str
-    slow: str  # its path at 100 Hz
-    fast: str  # its path at 500 Hz
-    cell: str  # what the database says
+def is_ptbxl(place: Place) -> bool:
+    return (place.path / DATABASE).is_file()
 
 
-def is_ptbxl(folder: Path) -> bool:
-    return (folder / DATABASE).is_file()
+class DiagnosedOptions(EcgOptions):
+    """Records with several labels each."""
+
+    label_column: Column = None
+    multilabel: Several = None
 
 
-@reads("target", "split", "folds", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
-def ptbxl(source: DataFields) -> Source:
+class PtbXlOptions(DiagnosedOptions):
+    holds: ClassVar[tuple[Prediction, ...]] = ("classes", "numbers")
+
+    split: Split = None
+    folds: int | str | None = Field(None, description="PTB-XL: folds, e.g. 9 or 1-8 (folds share no patient)")
+
+
+def ptbxl(source: PtbXlOptions) -> Source:
     """Load signals (b, leads, t) in mV at `rate` (default: 100 Hz; 500 Hz is also stored), labels (b, k) of zeros and ones.
 
     The path is the folder of https://doi.org/10.13026/kfzx-aw45: 12 leads of 10 s, several SCP statements per record.
@@ -57,108 +60,115 @@ def ptbxl(source: DataFields) -> Source:
     label, as (b,). With target='numbers', `label_column` is a column of the database, such as age.
     """
     if source.target == "numbers":
-        return _numbers_source(source)
-    column, wanted = source.label_column or GROUPS[0], class_names(source.classes)
-    label_of, every = _label_map(source.location, column), _records(source, "scp_codes")
-    found = {
-        Path(row.name): {label_of[code] for code in _codes(row.cell, row.name) if code in label_of} for row in every
-    }
-    labels, left_out = usable_labels(source, found, wanted)
-    all_labels = {label for own in found.values() for label in own}
-    usual = SUPERCLASSES if column == GROUPS[0] and all_labels <= set(SUPERCLASSES) else tuple(sorted(all_labels))
-    rows = [row for row in every if Path(row.name) in labels]
-    chosen = [rows[i] for i in source.take.rows([",".join(own) for own in labels.values()])]
-    cuts = _found(source, chosen, left_out)
-    return labelled_source(source, cuts, [labels[Path(_stem(cut.record.name))] for cut in cuts.cuts], wanted or usual)
+        numbers, left_out = _numbers(source, source.label_column or "age")
+        return labelled(source, numbers, lambda each: (torch.tensor([[number] for number in each]), ()), left_out)
+    column = source.label_column or GROUPS[0]
+    label_of = _label_map(source.location, column)
+    codes = {path: _codes(cell, stem(path)) for path, cell in _records(source, "scp_codes").items()}
+    own = {path: {label_of[code] for code in each if code in label_of} for path, each in codes.items()}
+    every = {label for each in own.values() for label in each}
+    usual = SUPERCLASSES if column == GROUPS[0] and every <= set(SUPERCLASSES) else tuple(sorted(every))
+    return diagnosed(source, own, usual)
 
 
-def usable_labels(
-    source: DataFields, found: Mapping[Path, set[str]], wanted: Sequence[str], unreadable: Sequence[Loss] = ()
-) -> tuple[dict[Path, tuple[str, ...]], list[Loss]]:
-    """The labels of each record that has any of the wanted ones, or exactly one of them if the options say so."""
-    labels = {path: tuple(sorted(own & set(wanted) if wanted else own)) for path, own in found.items()}
-    most = 1 if source.multilabel is False else len({label for own in labels.values() for label in own})
-    left_out = [*unreadable, *((path.name, "has none of the labels") for path, own in labels.items() if not own)]
-    left_out += [(path.name, "has several labels") for path, own in labels.items() if len(own) > most]
-    usable = {path: own for path, own in labels.items() if 0 < len(own) <= most}
+def diagnosed(
+    source: DiagnosedOptions,
+    found: Mapping[Path, Collection[str]],
+    usual: Sequence[str],
+    unreadable: Sequence[Loss] = (),
+    first: bool = False,
+) -> Source:
+    """The records that have any of the wanted labels, or exactly one of them if the options say so; by default, the usual ones."""
+    names = class_names(source.classes) or tuple(usual)
+    own = {path: sorted(set(names) & set(each)) for path, each in found.items()}
+    single = source.multilabel is False
+    left_out = [*unreadable, *((stem(path), "has none of the labels") for path, each in own.items() if not each)]
+    left_out += [(stem(path), "has several labels") for path, each in own.items() if single and len(each) > 1]
+    usable = {path: each for path, each in own.items() if each and not (single and len(each) > 1)}
     if not usable:
         raise DataError(f"no record of {source.path!r} has a usable label{first_loss(left_out)}")
-    return usable, left_out
+
+    def encode(each: Sequence[Sequence[str]]) -> Encoded:
+        y = torch.tensor([[int(name in labels) for name in names] for labels in each])
+        return (y.argmax(1) if single else y), names
+
+    return labelled(source, usable, encode, left_out, first)
 
 
-def _found(source: DataFields, rows: Sequence[Row], left_out: Sequence[Loss]) -> Found:
-    """The windows of these records."""
-    folder, fast = source.location, source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
-    paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
-    found = find_cuts(source, paths)
+def labelled(
+    source: DiagnosedOptions,
+    targets: Mapping[Path, Target],
+    encode: Callable[[Sequence[Target]], Encoded],
+    left_out: Sequence[Loss],
+    first: bool = False,
+) -> Source:
+    """The windows of these records, or only the `first` of each, with what is true of them."""
+    paths = list(targets)
+    cuts = find_cuts(source, [paths[i] for i in source.take.rows([str(target) for target in targets.values()])])
+    cuts = cuts.only([i for i, cut in enumerate(cuts.each) if not (first and cut.start)], left_out)
     one_each = replace(source.take, shuffle=False)  # a window of every record before the second of any
-    return found.only(one_each.rows([cut.record.name for cut in found.cuts]), left_out)
+    cuts = cuts.only(one_each.rows([cut.record.name for cut in cuts.each]))
+    y = encode([targets[cut.record.path] for cut in cuts.each])
+    return cut_source(source, cuts, y, one_label=source.multilabel is False)
 
 
-def _numbers_source(source: DataFields) -> Source:
-    """The records with the number in a column of the database, such as age or weight; those without one are left out."""
-    column, value, left_out = source.label_column or "age", dict[str, float](), list[Loss]()
-    every = _records(source, column)
-    for row in every:
-        cell = row.cell
+def _numbers(source: PtbXlOptions, column: str) -> tuple[dict[Path, float], list[Loss]]:
+    """The number of each record in a column of the database, such as age or weight, and why others have none."""
+    numbers, left_out = dict[Path, float](), list[Loss]()
+    for path, cell in _records(source, column).items():
         if not is_number(cell) or not math.isfinite(float(cell)):
-            left_out.append((row.name, f"has no {column}"))
+            left_out.append((stem(path), f"has no {column}"))
         elif column == "age" and float(cell) > OLDEST:
-            left_out.append((row.name, f"has a hidden age, over {OLDEST}"))
+            left_out.append((stem(path), f"has a hidden age, over {OLDEST}"))
         else:
-            value[row.name] = float(cell)
-    if not value:
+            numbers[path] = float(cell)
+    if not numbers:
         raise DataError(f"no record of {source.path!r} has a number in the column {column!r}{first_loss(left_out)}")
-    rows = [row for row in every if row.name in value]
-    found = _found(source, [rows[i] for i in source.take.rows([row.cell for row in rows])], left_out)
-    y = torch.tensor([[value[_stem(cut.record.name)]] for cut in found.cuts])
-    return cut_source(source, found, y, ())
+    return numbers, left_out
 
 
-def labelled_source(source: DataFields, found: Found, labels: Sequence[Sequence[str]], names: Sequence[str]) -> Source:
-    """The samples with one or several of the labels `names` each."""
-    y = torch.zeros(len(found.cuts), len(names), dtype=torch.int64)
-    for row, own in enumerate(labels):
-        y[row, [names.index(label) for label in own]] = 1
-    single = source.multilabel is False
-    return replace(cut_source(source, found, y.argmax(1) if single else y, names), one_label=single)
-
-
-def _folds(source: DataFields) -> frozenset[int] | None:
-    """The folds to read, None for all."""
+def _folds(source: PtbXlOptions) -> frozenset[int]:
     if source.split is not None and source.folds is not None:
         raise OptionError(f"expected split or folds, got {source.split!r} and {source.folds!r}: remove one")
     if source.split is not None and source.split not in FOLDS:
         raise OptionError(f"expected split train, val or test, got {source.split!r}")
-    if source.folds is None:
-        return frozenset(FOLDS[source.split]) if source.split else None
-    chosen = parse_ranges(str(source.folds), "folds like 9, 1-8 or 1,3,9")
+    wanted = str(source.folds or FOLDS.get(source.split or "", "1-10"))
+    chosen = parse_ranges(wanted, "folds like 9, 1-8 or 1,3,9")
     if not chosen <= set(range(1, 11)):
         raise OptionError(f"expected folds of PTB-XL from 1 to 10, got {source.folds!r}")
     return chosen
 
 
-def _records(source: DataFields, column: str) -> list[Row]:
-    """The records of the folds with their cell of this column."""
-    folds, rows = _folds(source), list[Row]()
-    for record in _read(source.location / DATABASE, (column, "strat_fold", "filename_lr", "filename_hr")):
-        cells = [record[name] for name in ("strat_fold", "filename_lr", "filename_hr", column)]
-        if None in cells:
-            raise DataError(f"a line of {DATABASE} has fewer cells than its header: download the table of PTB-XL again")
-        if folds is None or cells[0].removesuffix(".0") in map(str, folds):
-            rows.append(Row(_stem(Path(cells[1]).name), *cells[1:]))
-    return rows
+def _records(source: PtbXlOptions, column: str) -> dict[Path, str]:
+    """The records of the folds, at 500 Hz if that is needed and there, with their cells of a column of the database."""
+    folder, folds, found = source.location, _folds(source), dict[Path, str]()
+    fold, slow, fast, cell = columns(folder / DATABASE, "strat_fold", "filename_lr", "filename_hr", column)
+    for row in range(len(fold)):
+        if fold[row].removesuffix(".0") in map(str, folds):
+            path = inside(folder, slow[row])
+            if source.rate not in (None, SLOW) and inside(folder, f"{fast[row]}.hea").is_file():
+                path = inside(folder, fast[row])
+            if source.records is None or {path.name, stem(path)} & set(source.records):
+                found[path] = cell[row]
+    return found
+
+
+def columns(path: Path, *names: str) -> list[list[str]]:
+    """Columns of a table of PTB-XL."""
+    table = Table.read(path, names[0])
+    missing = [name for name in names if name not in table.names]
+    if missing:
+        raise DataError(f"{path.name!r} has no column {missing[0]!r}: expected the table that comes with PTB-XL")
+    return [[row[table.names.index(name)] for row in table.rows] for name in names]
 
 
 def _label_map(folder: Path, column: str) -> dict[str, str]:
     """Map each SCP code to its label, if it has one."""
     if column not in (*GROUPS, *KINDS, "scp"):
         raise OptionError(f"expected label_column {', '.join((*GROUPS, *KINDS))} or scp for PTB-XL, got {column!r}")
-    rows = _read(folder / STATEMENTS, () if column == "scp" else (column,))
-    pairs = [(next(iter(row.values())), row) for row in rows]  # the first column, which has no name, is the code
-    if column in GROUPS:
-        return {code: row[column] for code, row in pairs if row[column]}
-    return {code: code for code, row in pairs if column == "scp" or row[column]}
+    codes, marks = columns(folder / STATEMENTS, "", "" if column == "scp" else column)  # the code has no name
+    pairs = zip(codes, marks, strict=True)
+    return {code: mark if column in GROUPS else code for code, mark in pairs if mark}
 
 
 def _codes(text: str, name: str) -> dict[str, float]:
@@ -172,46 +182,6 @@ def _codes(text: str, name: str) -> dict[str, float]:
     return codes
 
 
-def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
-    except csv.Error as error:
-        raise DataError(f"cannot read {str(path)!r} ({error}): expected the table that comes with PTB-XL") from error
-    missing = [column for column in columns if not rows or column not in rows[0]]
-    if missing or not rows:
-        lack = f"column {missing[0]!r}" if missing else "rows"
-        raise DataError(f"{path.name!r} has no {lack}: expected the table that comes with PTB-XL")
-    return rows
-
-
-def _stem(name: str) -> str:
+def stem(path: Path) -> str:
     """'00001_lr' or '00001_hr' -> '00001'."""
-    return name.removesuffix("_lr").removesuffix("_hr")
-
-
-def is_cinc2017(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in REFERENCES) and any(folder.glob("*.hea"))
-
-
-@reads("window", "rate", "leads", "records", "scaling", "labels", "classes")
-def cinc2017(source: DataFields) -> Source:
-    """Load signals (b, 1, t) in mV: consecutive windows of `window` seconds, each with the label of its recording.
-
-    Labels come from `labels`, or else from REFERENCE-v3.csv, or else from REFERENCE.csv
-    (https://doi.org/10.22489/CinC.2017.065-469).
-    """
-    folder, records = source.location, source.records
-    usual = next((folder / name for name in REFERENCES if (folder / name).is_file()), folder)
-    reference = Path(source.labels) if source.labels else usual
-    table = {row[0]: CLASSES.get(row[1], row[1]) for row in read_cells(reference) if len(row) > 1}
-    wanted = [name for name in table if records is None or name in records]
-    unknown = [name for name in records or () if name not in table]
-    if unknown or not wanted:
-        record = repr(unknown[0]) if unknown else "any record"
-        raise DataError(f"{reference.name!r} has no line for {record}: check records")
-    unlisted = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
-    others = [(name, f"has no line in {reference.name}") for name in unlisted]
-    found = find_cuts(source, [folder / name for name in wanted])
-    found = found.only(source.take.rows([table[cut.record.name] for cut in found.cuts]), others)
-    texts = [table[cut.record.name] for cut in found.cuts]
-    return cut_source(source, found, *encode(texts, source.classes or tuple(CLASSES.values())))
+    return path.name.removesuffix("_lr").removesuffix("_hr")

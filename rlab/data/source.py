@@ -8,9 +8,10 @@ The size and modification time of each file are recorded at the start; a later c
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from rlab.data.batch import Batch, Facts, Kind, Samples
 from rlab.data.eight_bit import to_float
-from rlab.data.fields import DataFields, check_room
+from rlab.data.fields import check_room
 from rlab.data.take import Take
 from rlab.errors import DataError, InputError, MissingExtra
 from rlab.progress import PATIENCE, bar
@@ -35,6 +36,7 @@ from rlab.storage.config import Bounds
 Pixels = NDArray[np.uint8]
 Loss = tuple[str, str]  # (id, reason) of a skipped sample
 Chunk = tuple[Batch | None, Sequence[Loss]]  # see `Source.chunk`
+Stamp = tuple[int, int]  # size and modification time of a file
 _PLURALS: dict[Kind, str] = {"signal": "signals", "image": "images", "video": "clips"}
 THREADS = min(8, os.cpu_count() or 1)  # used to decode a chunk
 Item = TypeVar("Item")
@@ -63,10 +65,9 @@ class Source(Samples):
     sample_shape: tuple[int, ...]  # (c, *size)
     y: Tensor
     ids: tuple[str, ...]
-    files: tuple[Path, ...]  # that hold the samples
-    parts: tuple[Sequence[int], ...] = ()  # of each sample: positions of the files that hold it; if empty, all may
+    files: Sequence[Sequence[Path]] = ()  # of each sample: the files that hold it
     whole: bool = False  # in memory, a sample that cannot be read is an error
-    stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
+    stamps: Mapping[Path, Stamp] = field(default_factory=dict)  # of each file at the start
     options: str = ""  # how the files are read, as text
 
     def __post_init__(self) -> None:
@@ -74,7 +75,7 @@ class Source(Samples):
             raise DataError("expected at least one sample, got none")
         self._check_facts()
         if not self.stamps:
-            object.__setattr__(self, "stamps", tuple(map(stamp, self.files)))
+            object.__setattr__(self, "stamps", {path: stamp(path) for path in self.paths(range(len(self)))})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -83,7 +84,11 @@ class Source(Samples):
     @property
     def bytes(self) -> int:
         """Memory that all samples would take."""
-        return 4 * len(self) * int(torch.Size(self.shape).numel())
+        return 4 * len(self) * math.prod(self.shape)
+
+    def paths(self, rows: Iterable[int]) -> Iterable[Path]:
+        """The files that hold these samples, each once."""
+        return dict.fromkeys(path for row in rows for path in self.files[row]) if self.files else ()
 
     def first(self, count: int | None) -> Source:
         """The first `count` samples."""
@@ -92,18 +97,15 @@ class Source(Samples):
     def select(self, take: Take) -> Source:
         """Some of the samples, chosen by their labels; none is read."""
         rows, read = take.rows(self.y), self.read
-        held = sorted(self._held(rows))
-        files, stamps = (tuple(each[i] for i in held) for each in (self.files, self.stamps))
-        known = self._picked(rows) | {"files": files, "stamps": stamps, "take": take}
-        if self.parts:
-            place = {old: new for new, old in enumerate(held)}
-            known["parts"] = tuple([place[i] for i in self.parts[row]] for row in rows)
-        return replace(self, read=lambda wanted: read([rows[i] for i in wanted]), **known)
+        files = [self.files[row] for row in rows] if self.files else ()
+        return replace(
+            self, read=lambda wanted: read([rows[i] for i in wanted]), files=files, take=take, **self._picked(rows)
+        )
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
         batch, losses = self.chunk(range(len(self))[rows] if isinstance(rows, slice) else rows)
         if batch is None:
-            raise DataError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
+            raise DataError(f"none of {len(losses)} samples can be read{first_loss(losses)}")
         return replace(batch, left_out=tuple(losses))
 
     def chunk(self, rows: Sequence[int]) -> Chunk:
@@ -113,7 +115,8 @@ class Source(Samples):
             values = self.read(rows)
         except OSError as error:
             raise DataError(f"cannot read the data: {error}") from error
-        self._check(rows)
+        if changed := [path for path in self.paths(rows) if stamp(path) != self.stamps[path]]:
+            raise DataError(f"{str(changed[0])!r} changed during the run: restore it, or start a new run")
         if values.x is None:
             return None, values.losses
         chosen = [rows[i] for i in values.kept]
@@ -122,22 +125,8 @@ class Source(Samples):
         check_same_shape(batch.shape, self.shape, batch.ids[0])
         return batch, values.losses
 
-    def _check(self, rows: Sequence[int]) -> None:
-        for at in self._held(rows):
-            if stamp(self.files[at]) != self.stamps[at]:
-                raise DataError(f"{str(self.files[at])!r} changed during the run: restore it, or start a new run")
 
-    def _held(self, rows: Sequence[int]) -> Collection[int]:
-        """Positions of the files that hold these samples."""
-        return {at for row in rows for at in self.parts[row]} if self.parts else range(len(self.files))
-
-
-def own_files(samples: int) -> tuple[Sequence[int], ...]:
-    """The `parts` of a source with one file for each sample."""
-    return tuple((at,) for at in range(samples))
-
-
-def stamp(path: str | Path) -> tuple[int, int]:
+def stamp(path: str | Path) -> Stamp:
     """Size and modification time of a file; -1 for both if there is none."""
     try:
         status = os.stat(path)
@@ -146,34 +135,60 @@ def stamp(path: str | Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def decoded(
+    function: Decode[Item],
+    items: Mapping[str, Item],
+    y: Tensor,
+    files: Sequence[Sequence[Path]],
+    shape: tuple[int, ...] | None = None,
+    **facts: Any,
+) -> Source:
+    """Samples that `function` decodes one by one; without a shape, all have that of the first that it can decode."""
+    ids, each, bounds = tuple(items), list(items.values()), facts["bounds"]
+
+    def read(rows: Sequence[int]) -> Decoded:
+        return decode(function, [each[i] for i in rows], [ids[i] for i in rows], bounds)
+
+    return Source(read, shape or _first_shape(function, items), y, ids, files, **facts)
+
+
+def _first_shape(function: Decode[Item], items: Mapping[str, Item]) -> tuple[int, ...]:
+    losses = list[Loss]()
+    for name, item in items.items():
+        try:
+            with reading():
+                return function(item).shape
+        except Unreadable as reason:
+            losses.append((name, str(reason)))
+    raise DataError(f"none of {len(items)} samples can be read{first_loss(losses)}")
+
+
 def decode(function: Decode[Item], items: Sequence[Item], ids: Sequence[str], bounds: Bounds) -> Decoded:
     """Decode items in several threads and stack the samples."""
 
     def to_sample(item: Item) -> Tensor | Unreadable:
         try:
-            return to_float(function(item), bounds)
+            with reading():
+                return to_float(function(item), bounds)
         except Unreadable as reason:
             return reason
 
-    x, kept, losses = None, list[int](), list[Loss]()
-    with bar(len(items), "reading", patience=PATIENCE) as progress:
-        for row, sample in enumerate(_in_threads(to_sample, items)):
-            progress(ids[row : row + 1])
-            if isinstance(sample, Unreadable):
-                losses.append((ids[row], str(sample)))
-                continue
-            if x is None:
-                check_room(len(items), sample.shape)
-                x = torch.empty(len(items), *sample.shape)
-            check_same_shape(sample.shape, x.shape[1:], ids[row])
-            x[len(kept)] = sample
-            kept.append(row)
+    x, kept, losses, pool = None, list[int](), list[Loss](), ThreadPoolExecutor(THREADS)
+    try:
+        with bar(len(items), "reading", patience=PATIENCE) as progress:
+            for row, sample in enumerate(pool.map(to_sample, items)):
+                progress(ids[row : row + 1])
+                if isinstance(sample, Unreadable):
+                    losses.append((ids[row], str(sample)))
+                    continue
+                if x is None:
+                    x = torch.empty(len(items), *sample.shape)
+                check_same_shape(sample.shape, x.shape[1:], ids[row])
+                x[len(kept)] = sample
+                kept.append(row)
+    finally:
+        pool.shutdown(cancel_futures=True)
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
-
-
-def reader(function: Decode[Item], items: Sequence[Item], ids: Sequence[str], bounds: Bounds) -> Read:
-    """A function that decodes some of the items."""
-    return lambda rows: decode(function, [items[i] for i in rows], [ids[i] for i in rows], bounds)
 
 
 def read_all(found: Source) -> Batch:
@@ -205,12 +220,14 @@ def reading() -> Iterator[None]:
 def readable(function: Callable[[Item], Output], items: Mapping[str, Item]) -> tuple[dict[str, Output], list[Loss]]:
     """What the function returns for each item, by name, and (name, reason) of those that it cannot read."""
     found, losses = dict[str, Output](), list[Loss]()
-    for name, item in items.items():
-        try:
-            with reading():
-                found[name] = function(item)
-        except Unreadable as reason:
-            losses.append((name, str(reason)))
+    with bar(len(items), "reading headers", unit="files", patience=PATIENCE) as progress:
+        for name, item in items.items():
+            try:
+                with reading():
+                    found[name] = function(item)
+            except (Unreadable, InputError) as reason:
+                losses.append((name, str(reason)))
+            progress((name,))
     return found, losses
 
 
@@ -224,32 +241,6 @@ def check_same_shape(shape: Sequence[int], expected: Sequence[int], name: str) -
     if tuple(shape) != tuple(expected):
         sizes = f"{tuple(expected[1:])} and, in {name!r}, {tuple(shape[1:])}"
         raise DataError(f"expected samples of one size, got {sizes}: pass a size (--size 224)")
-
-
-def _in_threads(function: Callable[[Item], Output], items: Sequence[Item]) -> Iterable[Output]:
-    """Yield results in order and compute only a few of them in advance."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        waiting: list[Future[Output]] = []
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * THREADS:
-                yield waiting.pop(0).result()
-        for future in waiting:
-            yield future.result()
-
-
-Loader = Callable[[DataFields], Source]
-ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
-
-
-def reads(*names: str) -> Callable[[Loader], Loader]:
-    """Declare which fields the decorated loader reads."""
-
-    def add(loader: Loader) -> Loader:
-        ACCEPTED[loader] = names
-        return loader
-
-    return add
 
 
 @contextmanager

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch.nn.functional import interpolate, pad
 
 from rlab.data.decode import frame_indices
-from rlab.data.fields import UNIT, DataFields, check_room
-from rlab.data.files import files_below
+from rlab.data.fields import UNIT, Frames, Labelled, Sized, check_room
+from rlab.data.files import Place
 from rlab.data.fitting import place
 from rlab.data.labels import labels_of
-from rlab.data.source import Source, Unreadable, reader, reading, reads
-from rlab.errors import DataError, MissingExtra, optional
-from rlab.storage.config import Bounds
+from rlab.data.source import Source, Unreadable, decoded, reading
+from rlab.errors import MissingExtra, optional
 from rlab.storage.outside import regular
 
-NIFTI, DICOM = (".nii", ".gz"), (".dcm", ".dicom")
+DICOM = (".dcm", ".dicom")
+VOLUMES = (".nii", ".gz", *DICOM)
+_SERIES, _START = (
+    0x000E0020,
+    2**14,
+)  # the tag of the name of a series as it is stored, and bytes of a header to look for it
+_LONG = (
+    b"OB",
+    b"OD",
+    b"OF",
+    b"OL",
+    b"OV",
+    b"OW",
+    b"SQ",
+    b"UC",
+    b"UN",
+    b"UR",
+    b"UT",
+    b"SV",
+    b"UV",
+)  # lengths of 32 bits
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Study:
-    """One sample: the files of its slices, or the one file that holds it."""
-
-    name: str
-    files: tuple[Path, ...]
+class VolumeOptions(Labelled, Sized):
+    frames: Frames = None
+    slice: int | None = Field(None, ge=0, description="volumes, with kind=image: slice, from 0 (default: the middle)")
 
 
-@reads("target", "labels", "label_column", "classes", "bounds", "size", "resize", "frames", "slice")
-def volumes(source: DataFields) -> Source:
+def volumes(source: VolumeOptions) -> Source:
     """Load volumes (b, channels, slices, h, w), or with kind='image' one slice of each (b, channels, h, w).
 
     A NIfTI file (.nii, .nii.gz) is a volume, in the orientation right, anterior, superior. DICOM files in one folder that belong
@@ -45,78 +60,74 @@ def volumes(source: DataFields) -> Source:
     `bounds` is a window of intensities (Hounsfield units, for CT): values outside it are cut. Without it, each sample is
     scaled to [0, 1] by its own range. `frames` is the number of slices, spread evenly; `slice` counts from 0 (default: the middle).
     """
-    studies = find_studies(source.location)
-    labels, classes = labels_of(source, [study.name for study in studies])
+    studies = find_studies(source.place)
+    names = list(studies)
+    labels, classes = labels_of(source, names)
     rows = source.take.rows(labels)
-    chosen = [studies[row] for row in rows]
-    bounds = source.bounds or UNIT
-    try:
-        first = _read(chosen[0], source)
-    except Unreadable as why:
-        raise DataError(f"cannot read the first volume, {chosen[0].name!r}, which {why}: replace it") from why
-    ids, files = tuple(study.name for study in chosen), tuple(file for study in chosen for file in study.files)
-    ends = list(accumulate(len(study.files) for study in chosen))
-    parts = tuple(range(end - len(study.files), end) for study, end in zip(chosen, ends, strict=True))
-    read = reader(lambda study: _read(study, source), chosen, ids, bounds)
-    return Source(read, first.shape, labels[rows], ids, files, parts=parts, bounds=bounds, **source.facts(classes))
+    chosen = {names[row]: studies[names[row]] for row in rows}
+    facts = source.facts(classes) | {"bounds": source.bounds or UNIT}
+    return decoded(lambda files: _read(files, source), chosen, labels[rows], list(chosen.values()), **facts)
 
 
-def find_studies(folder: Path) -> list[Study]:
-    """The samples of a folder: every NIfTI file, every series of DICOM files in one folder, every other DICOM file."""
-    found = files_below(folder, (*NIFTI, *DICOM), "volumes")
-    names = [name for name in found if name.lower().endswith((".nii", ".nii.gz", *DICOM))]
-    if not names:
-        raise DataError(f"the folder {str(folder)!r} holds no volumes: expected files ending in .nii, .nii.gz or .dcm")
+def find_studies(folder: Place) -> dict[str, tuple[Path, ...]]:
+    """The files of each sample of a folder by its name: every NIfTI file, every series of DICOM files, every other DICOM file."""
+    names = [name for name in folder.files(VOLUMES, "volumes") if name.lower().endswith((".nii", ".nii.gz", *DICOM))]
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
-        parent = name.rpartition("/")[0]
-        series = _series(folder / name) if name.lower().endswith(DICOM) else ""
-        groups.setdefault((parent, series) if series else (name, ""), []).append(name)
-    studies, series_of = [], Counter(parent for parent, _ in groups)
+        series = _series(folder.path / name) if name.lower().endswith(DICOM) else ""
+        groups.setdefault((name.rpartition("/")[0], series) if series else (name, ""), []).append(name)
+    studies, series_of = dict[str, tuple[Path, ...]](), Counter(parent for parent, _ in groups)
     for (parent, series), members in groups.items():
-        alone = len(members) == 1
-        home = parent or folder.resolve().name
-        own = f"{home}/{series[-12:]}" if series_of[parent] > 1 else home
-        studies.append(Study(members[0] if alone else own, tuple(folder / name for name in members)))
-    return sorted(studies, key=lambda study: study.name)
+        home = parent or folder.path.resolve().name
+        own = members[0] if len(members) == 1 else f"{home}/{series[-12:]}" if series_of[parent] > 1 else home
+        studies[own] = tuple(folder.path / name for name in members)
+    return dict(sorted(studies.items()))
 
 
 def _series(file: Path) -> str:
     """The series that a DICOM file belongs to; '' if its header cannot be read."""
+    regular(file)
+    with file.open("rb") as opened:
+        start = opened.read(_START)
+    at, length = 132, 0  # elements in order: tag, type, length, value; pydicom takes forty times as long
+    while at + 12 < len(start) and length < _START:
+        tag, kind, length = struct.unpack_from("<L2sH", start, at)
+        if kind in _LONG:
+            (length,) = struct.unpack_from("<L", start, at + 8)
+        elif not kind.isalpha():
+            break  # types are not written
+        at += 12 if kind in _LONG else 8
+        if tag == _SERIES:
+            return start[at : at + length].decode("ascii", "replace").strip("\0 ")
+        at += length
     try:
         with reading():
-            regular(file)
-            header = _pydicom().dcmread(file, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
-            return str(header.SeriesInstanceUID)
+            return str(
+                _pydicom().dcmread(file, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])[0x20, 0xE].value
+            )
     except Unreadable:  # reading the values gives the reason
         return ""
 
 
-def _read(study: Study, source: DataFields) -> Floats:
+def _read(files: Sequence[Path], source: VolumeOptions) -> Floats:
     """Values (c, slices, h, w) or (c, h, w) within the bounds."""
-    with reading():
-        whole = _dicom(study.files) if study.files[0].suffix.lower() in DICOM else _nifti(study.files[0])
+    whole = _dicom(files) if files[0].suffix.lower() in DICOM else _nifti(files[0])
     if not np.isfinite(whole).all():
         raise Unreadable("holds NaN or infinite values")
     depth = whole.shape[1]
     if source.kind == "image" or depth == 1:
         if source.slice is not None and source.slice >= depth:
             raise Unreadable(f"has {depth} slices, so there is no slice {source.slice}")
-        at = depth // 2 if source.slice is None else source.slice
-        return _sized(_scaled(whole[:, at], source.bounds), source)
-    if source.frames is not None:
+        whole = whole[:, depth // 2 if source.slice is None else source.slice]
+    elif source.frames is not None:
         whole = whole[:, frame_indices(depth, source.frames, "uniform")]
-    return _sized(_scaled(whole, source.bounds), source)
+    if source.bounds is not None:
+        return _sized(whole.clip(*source.bounds), source)
+    low, high = float(whole.min()), float(whole.max())
+    return _sized((whole - low) / (high - low) if high > low else np.zeros_like(whole), source)
 
 
-def _scaled(values: Floats, bounds: Bounds | None) -> Floats:
-    if bounds is not None:
-        return values.clip(*bounds)
-    low, high = float(values.min()), float(values.max())
-    return (values - low) / (high - low) if high > low else np.zeros_like(values)
-
-
-def _sized(values: Floats, source: DataFields) -> Floats:
+def _sized(values: Floats, source: VolumeOptions) -> Floats:
     """(c, ..., h, w) resized in the plane of a slice."""
     put = place((values.shape[-2], values.shape[-1]), source.size, source.resize or "crop")
     if put.scaled == put.original == put.size:
@@ -140,19 +151,17 @@ def _nifti(file: Path) -> Floats:
         raise ValueError(f"it has shape {shape}, not three axes or four")
     check_room(2, shape)
     values = np.asarray(nibabel.as_closest_canonical(image).dataobj, dtype=np.float32)
-    if values.ndim == 3:
-        values = values[..., None]
-    return np.ascontiguousarray(values.transpose(3, 2, 1, 0))
+    return np.ascontiguousarray(values.reshape(*values.shape[:3], -1).transpose(3, 2, 1, 0))
 
 
 def _dicom(files: Sequence[Path]) -> Floats:
     """(c, slices, rows, columns) in the order of the slices' positions."""
     slices = []
     for file in files:
-        header = _pydicom().dcmread(file, stop_before_pixels=True)
+        header = _pydicom().dcmread(file, defer_size="1 KB")
         sizes = (int(header.get("NumberOfFrames", 1) or 1), int(header.Rows), int(header.Columns))
         check_room(2 * len(files), (int(header.get("SamplesPerPixel", 1)), *sizes))
-        slices.append((_position(header), str(file), _pixels(_pydicom().dcmread(file), sizes)))
+        slices.append((_position(header), str(file), _pixels(header, sizes)))
     parts = [part for _, _, part in sorted(slices, key=lambda each: each[:2])]
     if len({part.shape for part in parts}) > 1:
         raise ValueError("its slices differ in size")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from pydantic import Field
 
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
-from rlab.data.fields import DataFields, Scaling, check_room
-from rlab.data.labels import Encoded, encode, look_up, read_table
-from rlab.data.source import Decoded, Loss, Source, Unreadable, first_loss, reading, reads
-from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, standardise
+from rlab.data.fields import EcgOptions, Labelled, Split, check_room
+from rlab.data.labels import Encoded, encode, encode_texts, look_up, read_table, table_of
+from rlab.data.source import Decoded, Loss, Source, Unreadable, first_loss, readable, reading
+from rlab.data.wfdb import AAMI, Record, Values, alike, read_record, read_values, standardise
 from rlab.errors import DataError, InputError, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -52,27 +52,32 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The samples of some records, their shared leads, and (id, reason) of what cannot be used; no values are read."""
+class Cuts:
+    """Samples of some records, the leads that these share, and (id, reason) of what cannot be used; no values are read."""
 
-    cuts: list[Cut]
+    each: list[Cut]
     leads: tuple[str, ...]
     left_out: tuple[Loss, ...]
 
-    def only(self, rows: Sequence[int], others: Sequence[Loss] = ()) -> Found:
+    def only(self, rows: Sequence[int], others: Sequence[Loss] = ()) -> Cuts:
         """Some of the samples; `others` were left out before."""
-        return Found([self.cuts[i] for i in rows], self.leads, (*others, *self.left_out))
+        return Cuts([self.each[i] for i in rows], self.leads, (*others, *self.left_out))
 
 
-def find_cuts(source: DataFields, paths: Sequence[Path], *, beats: bool = False, labelled: bool = False) -> Found:
+def find_cuts(source: EcgOptions, paths: Sequence[Path], *, beats: bool = False, labelled: bool = False) -> Cuts:
     """Cut records into beats or windows; `labelled` keeps only those with a label from their beats."""
     window = source.window or (BEAT if beats else WINDOW)
-    readable, unreadable = read_headers(paths, source.rate, annotated=beats or labelled)
-    records, leads, odd = alike(readable, source.leads)
+    found, unreadable = readable(
+        lambda path: read_record(path, source.rate, annotated=beats or labelled), {str(path): path for path in paths}
+    )
+    left_out = [(Path(name).name, why) for name, why in unreadable]
+    if not found:
+        raise DataError(f"none of {len(paths)} WFDB records can be read{first_loss(left_out)}")
+    records, leads, odd = alike(list(found.values()), source.leads)
     length = 2 * round(window * records[0].rate / 2)
     if length < 2:
         raise OptionError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
-    cuts, left_out = list[Cut](), unreadable + odd
+    cuts, left_out = list[Cut](), left_out + odd
     for record in records:
         every = _cuts(record, beats, length)
         if not beats and not every:
@@ -86,7 +91,7 @@ def find_cuts(source: DataFields, paths: Sequence[Path], *, beats: bool = False,
                 cuts.append(cut)
     if not cuts:
         raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{first_loss(left_out)}")
-    return Found(cuts, leads, tuple(left_out))
+    return Cuts(cuts, leads, tuple(left_out))
 
 
 def _cuts(record: Record, beats: bool, length: int) -> list[Cut]:
@@ -107,45 +112,83 @@ def _main_class(record: Record, start: int, length: int) -> str:
     return max(sorted(others), key=lambda name: others[name]) if others else ("N" if counts else "")
 
 
-def read_cuts(
-    cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None = None
-) -> tuple[Tensor, list[int], list[Loss]]:
+class WfdbOptions(Labelled, EcgOptions):
+    beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
+    split: Split = None
+
+
+def wfdb_records(source: WfdbOptions) -> Source:
+    """Load signals (b, leads, t) from one record or a folder of them, with ids 'record:sample' and masks at R ± 50 ms.
+
+    With `beats`, each sample is `window` seconds (default: 0.72) around an annotated R, labelled with the AAMI class N,
+    S, V, F or Q. Otherwise samples are consecutive windows of `window` seconds (default: 10), labelled with the most
+    common class except N among their beats, or N if there is no other. A table `labels` by record replaces both.
+    `leads` defaults to those that all records share. `split` train and test are the usual patient-disjoint halves of the
+    MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
+    """
+    own = source.labels is None and source.target != "numbers"  # labels from the beats
+    cuts = find_cuts(source, _paths(source), beats=source.beats is not False, labelled=own)
+    if own:
+        labels = encode([cut.label for cut in cuts.each], source.classes or tuple(AAMI))
+    else:
+        table = read_table(table_of(source), source.label_column)
+        named = look_up(table, [cut.record.name for cut in cuts.each], str(source.labels))
+        labels = encode_texts(named, source, str(source.labels), tuple(table.values()))
+    rows = source.take.rows(labels[0])
+    return cut_source(source, cuts.only(rows), (labels[0][rows], labels[1]), numbered=not own)
+
+
+def cut_source(
+    source: EcgOptions, found: Cuts, labels: Encoded, *, numbered: bool = False, one_label: bool = False
+) -> Source:
+    """The samples with their labels, read on demand, with R peaks and QRS masks if every record has annotated beats."""
+    cuts, leads, rate = found.each, found.leads, found.each[0].record.rate
+    annotated = all(len(cut.record.at) for cut in cuts)
+
+    def read(rows: Sequence[int]) -> Decoded:
+        x, kept, losses = _read(source, [cuts[i] for i in rows], leads)
+        if not annotated or not kept:
+            return Decoded(torch.from_numpy(x[kept]) if kept else None, kept, losses)
+        peaks = tuple(cuts[rows[i]].r_peaks for i in kept)
+        masks = mark_masks(peaks, x.shape[-1], round(QRS * rate))
+        return Decoded(torch.from_numpy(x[kept]), kept, losses, {"masks": masks, "r_peaks": peaks})
+
+    facts = source.facts(labels[1]) | {"left_out": found.left_out, "one_label": one_label}
+    facts |= {"bounds": UNBOUNDED, "rate": rate, "leads": leads, "numbered": numbered and facts["numbered"]}
+    facts["unit"] = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
+    files = {cut.record.path: cut.record.files for cut in cuts}
+    of_each = [files[cut.record.path] for cut in cuts]
+    return Source(read, (len(leads), cuts[0].length), labels[0], tuple(cut.id for cut in cuts), of_each, **facts)
+
+
+def _read(
+    source: EcgOptions, cuts: Sequence[Cut], leads: Sequence[str]
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], list[int], list[Loss]]:
     """Values (b, leads, t), the usable rows, and (id, reason) of the others, with one record in memory at a time."""
     check_room(len(cuts), (len(leads), cuts[0].length))
-    x = torch.zeros(len(cuts), len(leads), cuts[0].length)
-    left_out, kept, rows = list[Loss](), list[int](), dict[str, list[int]]()
+    x = np.zeros((len(cuts), len(leads), cuts[0].length), np.float32)
+    losses, rows = dict[int, Loss](), dict[Path, list[int]]()
     for row, cut in enumerate(cuts):
-        rows.setdefault(str(cut.record.path), []).append(row)
+        rows.setdefault(cut.record.path, []).append(row)
     with bar(len(cuts), "reading", patience=PATIENCE) as progress:
         for members in rows.values():
-            for row, sample in zip(members, _read_record([cuts[row] for row in members], leads, scaling), strict=True):
-                if isinstance(sample, Unreadable):
-                    left_out.append((cuts[row].id, str(sample)))
-                else:
-                    x[row] = sample
-                    kept.append(row)
+            try:
+                with reading():
+                    values = read_values(cuts[members[0]].record, leads, source.scaling)
+                for row in members:
+                    part = values.values[:, cuts[row].span]
+                    if fault := _fault(values, cuts[row], leads):
+                        losses[row] = (cuts[row].id, fault)
+                    else:
+                        x[row] = standardise(part) if source.scaling == "window" else part
+            except (Unreadable, InputError) as why:
+                losses |= {row: (cuts[row].id, str(why)) for row in members}
             progress(members)
-    return x, sorted(kept), left_out
+    return x, [row for row in range(len(cuts)) if row not in losses], list(losses.values())
 
 
-def _read_record(cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None) -> list[Tensor | Unreadable]:
-    """The values (leads, t) of each cut of one record, or the reason why it cannot be used."""
-    try:
-        with reading():
-            record = read_values(cuts[0].record, leads, scaling)
-    except (Unreadable, InputError) as why:
-        return [Unreadable(str(why))] * len(cuts)
-    each = [(_fault(record, cut, leads), record.values[:, cut.span]) for cut in cuts]
-    return [
-        Unreadable(fault) if fault else torch.from_numpy(standardise(x) if scaling == "window" else x)
-        for fault, x in each
-    ]
-
-
-def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
+def _fault(record: Values, cut: Cut, leads: Sequence[str]) -> str:
     """The reason why a cut cannot be used, or ''."""
-    if record.fault:
-        return record.fault
     values = record.values[:, cut.span]
     if not np.isfinite(values).all():
         return "holds a gap (NaN)"
@@ -157,60 +200,9 @@ def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
     return ""
 
 
-@reads("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling")
-def wfdb_records(source: DataFields) -> Source:
-    """Load signals (b, leads, t) from one record or a folder of them, with ids 'record:sample' and masks at R ± 50 ms.
-
-    With `beats`, each sample is `window` seconds (default: 0.72) around an annotated R, labelled with the AAMI class N,
-    S, V, F or Q. Otherwise samples are consecutive windows of `window` seconds (default: 10), labelled with the most
-    common class except N among their beats, or N if there is no other. A table `labels` by record replaces both.
-    `leads` defaults to those that all records share. `split` train and test are the usual patient-disjoint halves of the
-    MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
-    """
-    paths, labelled = _paths(source.location, source.records, source.split), source.labels is None
-    found = find_cuts(source, paths, beats=source.beats is not False, labelled=labelled)
-    y, classes = _labels(source, found.cuts)
-    rows = source.take.rows(y)
-    numbered = source.facts(classes)["numbered"] and not labelled
-    return cut_source(source, found.only(rows), y[rows], classes, numbered)
-
-
-def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[str], numbered: bool = False) -> Source:
-    """The samples with their labels, read on demand, with R peaks and QRS masks if every record has annotated beats."""
-    cuts, leads, rate = found.cuts, found.leads, found.cuts[0].record.rate
-    annotated = all(len(cut.record.at) for cut in cuts)
-
-    def read(rows: Sequence[int]) -> Decoded:
-        chosen = [cuts[i] for i in rows]
-        x, kept, losses = read_cuts(chosen, leads, source.scaling)
-        if not kept:
-            return Decoded(None, kept, losses)
-        peaks = tuple(chosen[i].r_peaks for i in kept) if annotated else None
-        masks = None if peaks is None else mark_masks(peaks, x.shape[-1], round(QRS * rate))
-        return Decoded(x if len(kept) == len(x) else x[kept], kept, losses, {"masks": masks, "r_peaks": peaks})
-
-    records = {cut.record.path: cut.record for cut in cuts}.values()
-    files, of = list[Path](), dict[Path, range]()
-    for record in records:
-        of[record.path] = range(len(files), len(files) + len(record.files))
-        files += [record.path.with_name(name) for name in record.files]
-    unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
-    facts = source.facts(classes) | {"numbered": numbered, "left_out": found.left_out}
-    facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
-    ids, parts = tuple(cut.id for cut in cuts), tuple(of[cut.record.path] for cut in cuts)
-    return Source(read, (len(leads), cuts[0].length), y, ids, tuple(files), parts=parts, **facts)
-
-
-def _labels(source: DataFields, cuts: Sequence[Cut]) -> Encoded:
-    if source.labels is None:
-        return encode([cut.label for cut in cuts], source.classes or tuple(AAMI))
-    table = read_table(source.labels, source.label_column)
-    texts = look_up(table, [cut.record.name for cut in cuts], str(source.labels))
-    return encode(texts, source.classes, tuple(table.values()))
-
-
-def _paths(path: Path, records: Sequence[str] | None, split: str | None) -> list[Path]:
+def _paths(source: WfdbOptions) -> list[Path]:
     """Paths, without suffix, of the records in the folder or of the single record."""
+    path, records, split = source.location, source.records, source.split
     if not path.is_dir():
         if records is not None or split is not None:
             raise OptionError(f"{str(path)!r} is a single record: records and split work only for a folder")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from torch import Tensor, uint8
 
 from rlab.data.batch import Batch
-from rlab.data.wfdb_read import HIGHEST, LOWEST
+from rlab.data.wfdb import HIGHEST, LOWEST
 from rlab.diagnosis.report import Finding, error, note, options, passed, warning
 from rlab.filters.palettes import VOLTS, is_ecg
 from rlab.victims.base import Victim

@@ -71,8 +71,8 @@ def _batch(batch: Batch) -> Mapping[str, object]:
 @parts_of.register
 def _source(source: Source) -> Mapping[str, object]:
     """The names, sizes and modification times of the files stand for the values, which are not read."""
-    facts = {name: getattr(source, name) for name in (*_FACTS, "shape", "y", "ids", "stamps", "options")}
-    return facts | {"files": [file.name for file in source.files]}
+    facts = {name: getattr(source, name) for name in (*_FACTS, "shape", "y", "ids", "options")}
+    return facts | {"files": [(path.name, *source.stamps[path]) for path in source.paths(range(len(source)))]}
 
 
 def model_fingerprint(victim: Victim) -> str:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.data.annotated.voc import parse_xml
+from rlab.data.annotated.files import parse_xml
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.boxes import TargetBoxes
@@ -273,9 +273,12 @@ def test_no_file_outside_the_folder_is_opened(tmp_path, name):
     [
         ("{", "cannot read .* as JSON"),
         ("[" * 100_000, "cannot read .* as JSON"),
-        ("[1]", "has no list named images"),
-        ('{"images": [1], "annotations": [], "categories": []}', "has no list named images"),
-        ('{"images": [{"id": "x"}], "annotations": [], "categories": []}', "expected an integer id"),
+        ("[1]", "expected a COCO file with lists named images"),
+        ('{"images": [1], "annotations": [], "categories": []}', r"images\.0: .* expected a COCO file"),
+        (
+            '{"images": [{"id": "x"}], "annotations": [], "categories": []}',
+            r"images\.0\.id: Input should be a valid integer",
+        ),
         (
             '{"images": [], "annotations": [{"image_id": 1, "category_id": 3}], "categories": []}',
             "do not list 3, which it uses",

@@ -12,7 +12,7 @@ import torch
 import rlab
 from rlab.core.defaults import palette
 from rlab.data.load import load
-from rlab.data.wfdb_read import ratio_of, resample
+from rlab.data.wfdb import ratio_of, resample
 from rlab.errors import DataError
 from rlab.filters.palettes import AUDIO
 

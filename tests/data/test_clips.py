@@ -190,7 +190,12 @@ LISTS = {"testlist01.txt": "run/a.avi\n"}
         ({**LISTS, "classInd.txt": "run\n"}, {"split": "test"}, DataError, "expected lines like '1 ApplyEyeMakeup'"),
         (LISTS, {"split": "test", "fold": 2}, DataError, "found no lists of split test 2: expected testlist02.txt"),
         (LISTS, {"split": "val"}, OptionError, "expected split train or test, got 'val'"),
-        ({"run/a.avi": "", "run/c.avi": ""}, {}, DataError, "none of 2 clips can be decoded, first 'run/a.avi'"),
+        (
+            {"run/a.avi": "", "run/c.avi": ""},
+            {},
+            DataError,
+            "none of 2 samples can be read: run/a.avi cannot be decoded",
+        ),
         ({}, {"frames": 2}, DataError, "expected samples of one size, .* 'run/c.avi', .* pass a size"),
     ],
 )

@@ -143,7 +143,13 @@ def test_the_pickled_version_is_refused(tmp_path):
     ("contents", "path", "options", "error", "sentence"),
     [
         ({"m/a.png": 6, "n/b.png": 6}, "", {"classes": ("m",)}, DataError, "1 label names are not among the 1 classes"),
-        ({"k/a.png": 6}, "", {"size": 0}, OptionError, "size of 1 to 16384 pixels per side, got 0"),
+        (
+            {"k/a.png": 6},
+            "",
+            {"size": 0},
+            OptionError,
+            "'size' .* is not valid: Input should be greater than or equal to 1, got 0",
+        ),
         ({"k/a.png": 6, "k/b.png": 7}, "", {}, DataError, r"\(6, 5\) and, in 'k/b.png', \(7, 5\): pass a size"),
         ({"k/a.png": 6, "k/b.png": b"\x89PNG", "k/c.jpg": b"?"}, "", {}, DataError, "2 of 3 images .* 'k/b.png'"),
         ({"a.png": 6, "b.png": 6}, "", {}, DataError, "2 files in .* have no label, first 'a.png': pass labels"),

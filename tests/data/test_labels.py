@@ -4,11 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlab.data.fields import DataFields
-from rlab.data.labels import class_names, encode, encode_array, encode_values, labels_of, look_up, read_list, read_table
+from rlab.data.arrays import read_list
+from rlab.data.fields import Labelled, SignalOptions
+from rlab.data.labels import class_names, encode, encode_array, encode_values, labels_of, look_up, read_table
 from rlab.errors import DataError, InputError, OptionError
 
-ANY = DataFields(path="x.npy")
+ANY = SignalOptions(path="x.npy")
 
 
 def write(path, text):
@@ -60,7 +61,7 @@ def test_integers_are_indices():
 
 def test_only_folders_of_plain_digits_are_numbers():
     def own(*folders):
-        return labels_of(DataFields(path="."), [f"{name}/{i}.png" for i, name in enumerate(folders)])
+        return labels_of(Labelled(path="."), [f"{name}/{i}.png" for i, name in enumerate(folders)])
 
     for folders in (("1_2", "3"), ("1e3", "2"), ("2.0", "10"), ("\uff11", "\uff12"), ("-1", "0")):
         assert own(*folders)[1] == tuple(sorted(folders))

@@ -19,7 +19,6 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.data import numpy_files
 from rlab.data import source as source_module
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions, load
@@ -96,12 +95,9 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[s
 
 
 @pytest.mark.parametrize("more", [{}, {"limit": 9, "shuffle": True, "seed": 3}])
-def test_a_source_reads_what_the_loader_reads(
-    stored: tuple[Path, dict[str, Any]], more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_reads_what_the_loader_reads(stored: tuple[Path, dict[str, Any]], more: dict[str, Any]) -> None:
     path, options = stored
     whole = load(path, **options, **more)
-    monkeypatch.setattr(numpy_files, "HELD", 0)  # arrays stay in their file
     source = load(path, stream=True, **options, **more)
     assert isinstance(source, Source)
     assert (len(source), source.ids, source.shape, source.bounds) == (len(whole), whole.ids, whole.shape, whole.bounds)
@@ -130,7 +126,7 @@ def test_a_changed_file_is_refused_and_changes_the_fingerprint(stored: tuple[Pat
     path, options = stored
     source = load(path, stream=True, **options)
     assert data_fingerprint(source) == data_fingerprint(load(path, stream=True, **options))
-    (file,) = {source.files[len(source.files) // 2]}
+    (file,) = source.files[len(source) // 2]
     os.utime(file, ns=(1, 1))
     with pytest.raises(DataError):
         source[:]
@@ -222,8 +218,7 @@ def test_errors(
         load(path, **options)
 
 
-def test_arrays_stored_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_files, "HELD", 0)
+def test_arrays_stored_by_columns(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", x=np.asfortranarray(X), y=Y)
     np.savez(tmp_path / "c.npz", x=X, y=Y)
     assert torch.equal(load(tmp_path / "f.npz", stream=True)[:].x, load(tmp_path / "c.npz", stream=True)[:].x)
@@ -310,14 +305,13 @@ def test_a_chunk_checks_only_the_files_that_hold_it(tmp_path: Path, monkeypatch:
     def read(rows: Sequence[int]) -> Decoded:
         return Decoded(torch.zeros(len(rows), 1, 8), range(len(rows)))
 
-    parts = tuple(range(at, at + 2) for at in (0, 2, 4))
-    source = Source(read, (1, 8), torch.arange(3), ("a", "b", "c"), files, parts=parts)
+    source = Source(read, (1, 8), torch.arange(3), ("a", "b", "c"), (files[:2], files[2:4], files[4:]))
     looked = mock.Mock(wraps=source_module.stamp)
     monkeypatch.setattr(source_module, "stamp", looked)
     source[[1]]
     assert [call.args[0] for call in looked.call_args_list] == list(files[2:4])
     part = source.select(Take(2, order="first"))
-    assert part.files == files[:4]
+    assert list(part.paths(range(2))) == list(files[:4])
     files[3].write_bytes(b"22")
     part[[0]], source[[2]]
     for each in (part, source):

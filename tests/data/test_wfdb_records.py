@@ -7,7 +7,7 @@ import wfdb
 
 from rlab.data.batch import UNBOUNDED, summarise_losses
 from rlab.data.load import load
-from rlab.data.wfdb_read import CLASS_OF
+from rlab.data.wfdb import CLASS_OF
 from rlab.errors import DataError, InputError, OptionError
 
 RATE, LENGTH = 100, 2000

@@ -287,6 +287,6 @@ def test_several_labels_come_with_the_option_of_records_only_where_it_applies() 
 
 def test_a_stream_reads_nothing_to_select(folder: Path) -> None:
     whole = rlab.load("ten", stream=True)
-    for file in whole.files:
+    for (file,) in whole.files:
         file.write_bytes(b"broken")
     assert len(set(whole.select(rlab.load("demo:digits", limit=5).take).y.tolist())) == 5

@@ -2,68 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import torch
 from PIL import Image
+from pydantic import Field
 
-from rlab.data.annotated.coco import coco_files, find_json, read_coco
-from rlab.data.annotated.pictures import Annotations, Box, Picture, Thing
-from rlab.data.annotated.voc import find_xml, read_voc
+from rlab.data.annotated.files import (
+    Annotations,
+    Box,
+    Picture,
+    Thing,
+    coco_files,
+    find_coco,
+    find_xml,
+    read_coco,
+    read_voc,
+)
 from rlab.data.annotated.yolo import is_yolo, read_yolo
-from rlab.data.fields import DataFields, Objects, Resizing, Size
+from rlab.data.fields import Labels, Pictures, Resizing, Size, Split
+from rlab.data.files import Place
 from rlab.data.fitting import place
 from rlab.data.images import look, picture_source
 from rlab.data.labels import encode
-from rlab.data.source import Loss, Source, Unreadable, first_loss, readable, reads
+from rlab.data.source import Loss, Source, Unreadable, first_loss, readable
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
+from rlab.predictions.kinds import Prediction
 
 VISIBLE = 0.5  # an object of which the crop leaves a smaller share is left out
 ORIENTATION, SWAPPED = 274, (5, 6, 7, 8)  # an EXIF tag, and its values for which height and width are exchanged
 
 
-@reads("labels", "images", "objects", "classes", "size", "resize", "channels", "bounds", "split")
-def boxes(source: DataFields) -> Source:
+Objects = Literal["each", "largest", "all"]
+
+
+class BoxOptions(Pictures):
+    holds: ClassVar[tuple[Prediction, ...]] = ("boxes",)
+
+    labels: Labels = None
+    images: str | None = Field(None, description="boxes, maps: folder of the images (default: searched for)")
+    objects: Objects | None = Field(
+        None,
+        description="boxes: a sample for each object (default), for the largest of each image, or for all together",
+    )
+    split: Split = None
+
+
+def boxes(source: BoxOptions) -> Source:
     """Load images (b, channels, h, w) with boxes in pixels of the sample, from COCO JSON, Pascal VOC XML or YOLO text files.
 
     `labels` names a COCO file for the images of a folder. `objects` is each (a sample `name#2` for each object), largest or all.
     Crowds, difficult objects, and objects that a crop cuts off are left out and counted.
     """
     known = read_annotations(source)
-    losses: list[Loss] = []
-    shots = [shot for picture in known.pictures for shot in _samples(picture, source.objects or "each", losses)]
+    shots = {shot.name: shot for picture in known.pictures for shot in _samples(picture, source.objects or "each")}
+    losses = [loss for picture in known.pictures for loss in _losses(picture)]
     if not shots:
         raise DataError(f"no image of {source.path!r} has an object that can be used{first_loss(losses)}")
-    every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
-    wanted = {shots[i].name: shots[i] for i in source.take.rows(every)}
+    names, every = list(shots), [",".join(sorted({each.label for each in shot.things})) for shot in shots.values()]
+    wanted = {names[i]: shots[names[i]] for i in source.take.rows(every)}
     placed, further = readable(lambda shot: _placed(shot, source.size, source.resize or "crop"), wanted)
     kept, losses = list(placed.values()), losses + further
     if not kept:
         raise DataError(f"no object of {source.path!r} can be used{first_loss(losses)}")
-    if source.size is None and len(sizes := sorted({shot.size for shot in kept if shot.size})) > 1:
-        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size (--size 224)")
+    one_size(source, (shot.size or () for shot in kept))
     source = source.model_copy(update={"classes": source.classes or known.classes or None})
     labels = [each.label for shot in kept for each in shot.things]
-    others = [each.label for shot in shots for each in shot.things]
+    others = [each.label for shot in shots.values() for each in shot.things]
     numbers, classes = encode(labels, source.classes, others)
     parts = numbers.split([len(shot.things) for shot in kept])
     corners = [torch.tensor([each.box for each in shot.things]) for shot in kept]
     y = TargetBoxes.of(list(zip(corners, parts, strict=True))).encode()
-    files, ids = tuple(shot.file for shot in kept), tuple(shot.name for shot in kept)
-    return replace(picture_source(source, ids, y, classes, files, "boxes"), left_out=tuple(losses))
+    files = {shot.name: shot.file for shot in kept}
+    return picture_source(source, files, y, classes, target="boxes", left_out=tuple(losses))
 
 
-def has_boxes(path: Path) -> bool:
+def one_size(source: Pictures, sizes: Iterable[tuple[int, ...]]) -> None:
+    """Refuse images of several sizes unless the options give one."""
+    if source.size is None and len(different := sorted(set(sizes))) > 1:
+        got = f"{different[0]} and {different[1]}"
+        raise DataError(f"expected images of one size, got {got}: pass a size (--size 224)")
+
+
+def has_boxes(place: Place) -> bool:
     """Whether the path is a COCO file or a folder with annotations of one of the three kinds."""
+    path = place.path
     if not path.is_dir():
         return path.suffix.lower() == ".json"
     return is_yolo(path) or find_xml(path) is not None or bool(coco_files(path))
 
 
-def read_annotations(source: DataFields) -> Annotations:
+def read_annotations(source: BoxOptions) -> Annotations:
     """Read the annotations of whichever kind they are."""
     path, images = source.location, None if source.images is None else Path(source.images)
     if source.labels is not None and source.labels.endswith(".json"):
@@ -74,26 +107,30 @@ def read_annotations(source: DataFields) -> Annotations:
         return read_yolo(path, source.split)
     if (home := find_xml(path)) is not None:
         return read_voc(path, home, source.split, images)
-    if (file := find_json(path, source.split)) is not None:
+    if (file := find_coco(path, source.split)) is not None:
         return read_coco(file, images)
     expected = "a COCO file (labels=FILE.json), Annotations/*.xml, or labels/*.txt beside images"
     raise DataError(f"the folder {source.path!r} holds no boxes: expected {expected}")
 
 
-def _samples(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator[Picture]:
-    """The samples of one image, each with some of its objects; `losses` gets what cannot be used."""
-    if not picture.file.is_file():
-        losses.append((picture.name, "is missing"))
-        return
+def _samples(picture: Picture, objects: Objects) -> list[Picture]:
+    """The samples of one image, each with some of its objects."""
     usable = [(number, each) for number, each in enumerate(picture.things, 1) if not each.fault]
-    losses += [(f"{picture.name}#{number}", each.fault) for number, each in enumerate(picture.things, 1) if each.fault]
-    if not usable:
-        losses += [] if picture.things else [(picture.name, "shows no object")]
-    elif objects == "all":
-        yield replace(picture, things=tuple(each for _, each in usable))
-    else:
-        chosen = usable if objects == "each" else [max(usable, key=lambda pair: pair[1].area)]
-        yield from (replace(picture, things=(each,), name=f"{picture.name}#{number}") for number, each in chosen)
+    if not usable or not picture.file.is_file():
+        return []
+    if objects == "all":
+        return [replace(picture, things=tuple(each for _, each in usable))]
+    chosen = usable if objects == "each" else [max(usable, key=lambda pair: pair[1].area)]
+    return [replace(picture, things=(each,), name=f"{picture.name}#{number}") for number, each in chosen]
+
+
+def _losses(picture: Picture) -> list[Loss]:
+    """What cannot be used of one image, and why."""
+    if not picture.file.is_file():
+        return [(picture.name, "is missing")]
+    if not picture.things:
+        return [(picture.name, "shows no object")]
+    return [(f"{picture.name}#{number}", each.fault) for number, each in enumerate(picture.things, 1) if each.fault]
 
 
 def _placed(shot: Picture, size: Size | None, resizing: Resizing) -> Picture:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 from torch import Tensor
 
-from rlab.data.annotated.boxes import upright_size
-from rlab.data.annotated.pictures import with_stem
-from rlab.data.annotated.voc import CLASSES, listed_in
-from rlab.data.fields import DataFields, check_room
-from rlab.data.files import files_below
+from rlab.data.annotated.boxes import one_size, upright_size
+from rlab.data.annotated.files import VOC, listed_in, with_stem
+from rlab.data.fields import Pictures, Split, check_room
+from rlab.data.files import Place
 from rlab.data.fitting import place
 from rlab.data.images import IMAGES, look, picture_source
 from rlab.data.labels import class_names
-from rlab.data.source import Source, Unreadable, readable, reads
+from rlab.data.source import Source, Unreadable, first_loss, readable
 from rlab.errors import DataError
+from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import IGNORED, encode_map
 
 IMAGE_FOLDERS = ("images", "JPEGImages", "image", "img")
@@ -36,8 +37,18 @@ def has_maps(folder: Path) -> bool:
     return _place(folder, None, IMAGE_FOLDERS) is not None and masks is not None and any(masks.glob("*.png"))
 
 
-@reads("images", "masks", "trimap", "classes", "size", "resize", "channels", "bounds", "split")
-def maps(source: DataFields) -> Source:
+class MapOptions(Pictures):
+    holds: ClassVar[tuple[Prediction, ...]] = ("map",)
+
+    images: str | None = Field(None, description="boxes, maps: folder of the images (default: searched for)")
+    masks: str | None = Field(None, description="maps: folder of mask files (default: masks, SegmentationClass, ...)")
+    trimap: bool | None = Field(
+        None, description="maps: masks mark object 1, background 2 and border 3, as in Oxford Pets"
+    )
+    split: Split = None
+
+
+def maps(source: MapOptions) -> Source:
     """Load images (b, channels, h, w) with a class for each pixel; 255 in a mask, or the border of a trimap, is ignored.
 
     Masks are PNG files, grey or with a palette, whose values are class numbers, in the folder `masks` (default: masks,
@@ -49,29 +60,24 @@ def maps(source: DataFields) -> Source:
         usual = ", ".join(MASK_FOLDERS)
         raise DataError(f"{source.path!r} has no folder of masks: expected one of {usual}, or pass masks")
     wanted = None if source.split is None else set(listed_in(source.location, "Segmentation", source.split))
-    names = [name for name in files_below(folder, IMAGES, "images") if wanted is None or Path(name).stem in wanted]
+    names = [name for name in Place(folder).files(IMAGES, "images") if wanted is None or Path(name).stem in wanted]
     chosen = {names[at]: names[at] for at in source.take.any_rows(len(names))}
     found, losses = readable(lambda name: _read(source, folder, masks, name), chosen)
     if not found:
-        first = f", first {losses[0][0]!r}, which {losses[0][1]}" if losses else ""
-        raise DataError(f"none of {len(losses)} images in {str(folder)!r} has a usable mask{first}")
-    sizes = sorted({tuple(each.shape) for each in found.values()})
-    if len(sizes) > 1:
-        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size (--size 224)")
+        raise DataError(f"no image in {str(folder)!r} has a usable mask{first_loss(losses)}")
+    one_size(source, (tuple(each.shape) for each in found.values()))
     y = torch.cat([encode_map(each[None], tuple(each.shape)) for each in found.values()])
     classes = class_names(source.classes) or _usual(source, masks, y)
     if classes and (top := int(y.max())) >= len(classes):
         raise DataError(f"the masks hold the class {top}, but there are {len(classes)} classes: correct classes")
-    files = tuple(folder / name for name in found)
-    return replace(
-        picture_source(source, tuple(found), y, classes, files, "map"), left_out=tuple(losses), numbered=False
-    )
+    files, facts = {name: folder / name for name in found}, {"left_out": tuple(losses), "numbered": False}
+    return picture_source(source, files, y, classes, target="map", **facts)
 
 
-def _usual(source: DataFields, masks: Path, y: Tensor) -> tuple[str, ...]:
+def _usual(source: MapOptions, masks: Path, y: Tensor) -> tuple[str, ...]:
     if source.trimap:
         return ("background", "object")
-    return ("background", *CLASSES) if masks.name == "SegmentationClass" and int(y.max()) <= len(CLASSES) else ()
+    return ("background", *VOC) if masks.name == "SegmentationClass" and int(y.max()) <= len(VOC) else ()
 
 
 def _place(folder: Path, named: str | None, usual: Sequence[str]) -> Path | None:
@@ -81,7 +87,7 @@ def _place(folder: Path, named: str | None, usual: Sequence[str]) -> Path | None
     return next((folder / name for name in usual if (folder / name).is_dir()), None)
 
 
-def _read(source: DataFields, images: Path, masks: Path, name: str) -> Tensor:
+def _read(source: MapOptions, images: Path, masks: Path, name: str) -> Tensor:
     """The class of each pixel of the resized image (h, w) int64."""
     file = with_stem(masks, Path(name).with_suffix("").as_posix())
     if file is None:
