@@ -72,7 +72,7 @@ class BenchmarkKeywords(SharedKeywords, total=False):
     steps: int
     lead: float
     reach: float | None
-    format: Literal['png', 'npz', 'wfdb', 'mp4'] | None
+    format: Literal['png', 'npz', 'mp4'] | None
 
 class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]

@@ -39,7 +39,7 @@ CASES = {
     ),
     "beats": Case(
         "MIT-BIH beats", balanced_test, lambda: {name: beat_victim(name) for name in BEAT_NETS},
-        ecg.PALETTE, ecg.PATCH, "wfdb", 18, 50,
+        ecg.PALETTE, ecg.PATCH, "npz", 18, 50,
     ),
     "clips": Case(
         "UCF-101 clips", spread_clips, lambda: {name: clip_victim(name) for name in ("c3d", "tsn", "slowfast")},

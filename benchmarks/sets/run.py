@@ -45,14 +45,14 @@ def make(case: Case, folder: Path, samples: int, budget: int) -> Made:
 
 def transfer(made: list[Benchmark], report: BenchmarkReport) -> str:
     """Accuracy on the files of each set, at the flip, and of the set without a model at each severity."""
-    cells = {(row["set"], row["level"], row["model"]): row for row in report.transfer}
+    cells = {(row["set"], row["level"], row["model"]): row for row in report.levels}
     rows = []
     for benchmark in made:
         for victim, level, stored in benchmark.sets():
             name = f"{benchmark.name}/{victim}"
             against = "no model" if benchmark.free else victim
             far = sorted(row["l2"] for row in stored)[len(stored) // 2]
-            shares = (f"{cells[name, level, model]['accuracy']:.0%}" for model in report.models)
+            shares = (f"{cells[name, level, model]['accuracy_stored']:.0%}" for model in report.models)
             rows.append((against, level, f"{len(stored)} of {len(benchmark.of(victim, level))}", f"{far:.2f}", *shares))
     return table(("made against", "level", "files", "median L2", *report.models), rows)
 
@@ -92,7 +92,7 @@ def quick(options: Options) -> Figures:
 
 RULES = """
 Accuracy of three models on sets made against each of them, and on distortions that no model chose. The rows of three models (files
-that flip all of them), severities calibrated on a model and the formats `webdataset` and `frames` are from rlab 0.3.0, which could
-make them.
+that flip all of them), severities calibrated on a model and the formats `webdataset`, `wfdb` and `frames` are from rlab 0.3.0,
+which could make them.
 """
 CLAIM = Claim("sets", "Sets of four kinds of data", __doc__, RULES, quick, pieces, sections, cases=tuple(CASES))

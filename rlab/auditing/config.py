@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
@@ -17,7 +17,7 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect", "corrupt"))  # stages that `false` skips
+SECTIONS = ("doctor", "explain", "benchmark", "harden")  # stages with options of their own, which `false` skips
 
 
 class Condition(NamedTuple):
@@ -31,6 +31,9 @@ class Condition(NamedTuple):
         """What a requirement on `detection` is about."""
         assert requirement.distortion is not None
         return cls(requirement.distortion, quantity(requirement.at["snr"])[0] if requirement.at else None)
+
+
+_OTHERS = "grade further models on its benchmark with `rlab benchmark run AUDIT/benchmark --model NAME=MODEL`"
 
 
 class DoctorStage(Options):
@@ -57,14 +60,22 @@ class BenchmarkStage(BenchmarkOptions):
 
     folder: str | None = Field(None, description="existing benchmark, made with other models, to grade on")
     ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
-    against: Literal["own", "all"] = Field("own", description="own: a set for the audited model; all: for `models` too")
+    removed: ClassVar[Mapping[str, str]] = {"against": _OTHERS}
 
-    @field_validator("sets")
-    @classmethod
-    def _each(cls, value: str) -> str:
-        if value != "each":
-            raise ValueError("an audit makes one set per model: omit 'sets', or name an existing benchmark as `folder`")
-        return value
+    @model_validator(mode="after")
+    def _own(self) -> BenchmarkStage:
+        if self.sets != "each":
+            raise ValueError(
+                "an audit makes one set for its model: omit 'sets', or name an existing benchmark as `folder`"
+            )
+        if self.models:
+            raise ValueError(f"an audit has one model: omit 'benchmark.models', and {_OTHERS}")
+        if self.data is not None:
+            raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
+        made = self.model_fields_set - {"folder", "seed"}
+        if self.folder is not None and made:
+            raise ValueError(f"benchmark.folder, an existing benchmark, is not changed: omit 'benchmark.{min(made)}'")
+        return self
 
     @model_serializer(mode="wrap")
     def _without_inherited(self, dump: Any) -> dict[str, Any]:
@@ -83,9 +94,9 @@ class AuditOptions(WorkerOptions, RunOptions):
     """Doctor and benchmark run unless they are false, harden if it is declared, explain also if a requirement needs it."""
 
     title: str = ""
-    doctor: DoctorStage | None = check(DoctorStage, {})
-    explain: ExplainStage | None = check(ExplainStage, {})
-    benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
+    doctor: DoctorStage | Literal[False] = check(DoctorStage, {})
+    explain: ExplainStage | Literal[False] | None = None
+    benchmark: BenchmarkStage | Literal[False] = check(BenchmarkStage, {})
     harden: HardenStage | None = None
     requirements: tuple[Requirement, ...] = Field(
         (),
@@ -95,59 +106,38 @@ class AuditOptions(WorkerOptions, RunOptions):
     @model_validator(mode="before")
     @classmethod
     def _sections(cls, values: Any) -> Any:
-        """Let `false` skip a stage."""
+        """A section that is empty or true has every default."""
         if not isinstance(values, Mapping):
             return values
-        whole = dict(values)
-        for stage in OPTIONAL:
-            if whole.get(stage, {}) in (None, True):
-                whole[stage] = {}
-            elif whole.get(stage) is False:
-                whole[stage] = None
-        if "attack" in whole:
+        if "attack" in values:
             raise ValueError("the section 'attack' is gone: write its keys beside 'model' and 'data'")
-        return whole
-
-    @model_validator(mode="after")
-    def _consistent(self) -> AuditOptions:
-        if self.benchmark and self.own in self.benchmark.models:
-            raise ValueError(f"benchmark.models names {self.own!r}, which is the audited model: use another name")
-        if self.benchmark and self.benchmark.data is not None:
-            raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
-        made = self.benchmark.model_fields_set - {"folder", "models", "seed"} if self.benchmark else ()
-        if self.benchmark and self.benchmark.folder is not None and made:
-            raise ValueError(f"benchmark.folder, an existing benchmark, is not changed: omit 'benchmark.{min(made)}'")
-        return self
+        whole = {name: {} if name in SECTIONS and value in (None, True) else value for name, value in values.items()}
+        return whole | ({"harden": None} if whole.get("harden") is False else {})
 
     @property
     def own(self) -> str:
-        """The audited model's name among the models of the benchmark."""
+        """The audited model's name in its benchmark."""
         return folder_name(self.model.model_dump(mode="json")["name"])
 
     @property
     def steps(self) -> tuple[str, ...]:
         """The stages that run; `detect` and `corrupt` run if a requirement needs them."""
-        declared = {stage: getattr(self, stage) is not None for stage in OPTIONAL}
-        declared["explain"] &= self._explains
-        asked = {requirement.figure.stage for requirement in self.requirements}
-        runs = {"attack": True, "detect": "detect" in asked, "corrupt": "corrupt" in asked, **declared}
-        return tuple(stage for stage in STAGES if runs[stage])
+        runs: set[str] = {"attack", *(requirement.figure.stage for requirement in self.requirements)}
+        for stage in SECTIONS:
+            declared = getattr(self, stage)
+            runs = runs | {stage} if declared else runs - {stage} if declared is False or stage == "harden" else runs
+        return tuple(stage for stage in STAGES if stage in runs)
 
     @property
-    def _explains(self) -> bool:
-        """Whether the file declares the stage `explain`, or a requirement needs it."""
-        asked = any(requirement.figure.stage == "explain" for requirement in self.requirements)
-        return asked or "explain" in self.model_fields_set
+    def explaining(self) -> ExplainStage | None:
+        """The options of the stage `explain`, if it runs."""
+        return (self.explain or check(ExplainStage, {})) if "explain" in self.steps else None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """The distortions under which the model has to detect something, each once."""
         asked = (Condition.of(requirement) for requirement in self.requirements if requirement.metric == "detection")
         return tuple(dict.fromkeys(asked))
-
-    def plain(self) -> dict[str, Any]:
-        whole = super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
-        return whole if self.explain is None or self._explains else {k: v for k, v in whole.items() if k != "explain"}
 
     def shared_options(self) -> SharedRunOptions:
         """The options of `rlab attack`: model, data, attack and workers."""
@@ -161,9 +151,9 @@ class AuditOptions(WorkerOptions, RunOptions):
 
     def benchmark_options(self) -> BenchmarkOptions:
         """The options of the section 'benchmark' over those of the attack."""
-        assert self.benchmark is not None
-        stage = self.benchmark
+        stage = self.benchmark or check(BenchmarkStage, {})
         own = {name: getattr(stage, name) for name in BenchmarkOptions.model_fields if name in stage.model_fields_set}
-        models = {self.own: self.model} | (stage.models if stage.against == "all" else {})
         attack = {name: getattr(self, name) for name in (*AttackOptions.model_fields, *WorkerOptions.model_fields)}
-        return BenchmarkOptions(**attack | {"ladder": stage.ladder} | own | {"models": models, "data": self.data})
+        return BenchmarkOptions(
+            **attack | {"ladder": stage.ladder} | own | {"models": {self.own: self.model}, "data": self.data}
+        )

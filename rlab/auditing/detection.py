@@ -7,90 +7,43 @@ once. No search takes place.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from rlab.auditing.config import Condition
 from rlab.auditing.load import LoadedAudit
+from rlab.auditing.record import Rows, StageRecord, Tally
 from rlab.core.attack import Attack
 from rlab.core.channels import group_names
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.filters.base import snr_db
 from rlab.filters.palette import DECIBEL, Entry, Palette, strength
-from rlab.present.page import Page, Section, Text
-from rlab.present.report import Metric, Report
-from rlab.present.table import Cells, Share, Table
+from rlab.present.page import Section, Text
+from rlab.present.table import Cells, Table
 from rlab.progress import bar
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult
-from rlab.stats import share_estimate
 
 _CHUNK = 64  # samples that are distorted at once
 _ALL = "all channels"
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Samples of one class that the model detects unchanged, and how many of them with a distortion in a group of channels."""
-
-    distortion: str
-    snr: float | None  # dB within the group; None: the severity of the palette
-    entry: str  # the distortion with its severity
-    channels: str  # the group in words
-    label: int
-    detected: int
-    still: int
-
-    @property
-    def condition(self) -> Condition:
-        return Condition(self.distortion, self.snr)
-
-
-@dataclass(frozen=True)
-class Detection(Report):
-    """All tallies of an audit's folder, and the queries that they took."""
-
-    verb: ClassVar[str] = "audit --detect"
-    tallies: tuple[Tally, ...] = ()
-    rows: int = 0
-    classes: tuple[str, ...] = ()
-
-    def records(self) -> list[dict[str, Any]]:
-        """One row per distortion, group of channels and class."""
-        return [asdict(tally) for tally in self.tallies]
-
-    def metrics(self) -> dict[str, Metric]:
-        return {
-            f"{t.entry} in {t.channels}, {self._class(t)}": Share(share_estimate(t.still, t.detected))
-            for t in self.tallies
-        }
-
-    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
-        rows: list[Cells] = [[t.entry, t.channels, self._class(t), t.detected, t.still] for t in self.tallies]
-        head = ["distortion", "in", "class", "detected unchanged", "still detected"]
-        table = Table(head, rows, "Samples whose class the model detects", words=3)
-        note = "The distortion fills one group of channels over the whole length, and dB are within this group. There is no search."
-        return Page("Detection", [Section("Detection", [table, Text(note, quiet=True)])])
-
-    def _class(self, tally: Tally) -> str:
-        return self.classes[tally.label] if self.classes else str(tally.label)
-
-
-def detect(audit: LoadedAudit, before: Detection) -> Detection:
-    """Measure the conditions that `before` does not have, and add them to it."""
+def detect(audit: LoadedAudit, earlier: StageRecord) -> StageRecord:
+    """Measure the conditions that an earlier record does not have, and add them to it."""
     attack, batch, victim = audit.options.build(audit.batch), audit.batch, audit.victim
     right = detected(AttackResult.load(audit.folder / "attack").before.double(), batch.y)
     rows = right.any(1).nonzero().flatten()
     if not len(rows):
-        return before
-    seeds = sample_seeds(audit.options.seed, 0, len(batch))
-    tallies, asked, names = list(before.tallies), victim.rows.total(), groups_of(attack, batch)
-    known = {tally.condition for tally in before.tallies}
+        return earlier
+    seeds, names, before = (
+        sample_seeds(audit.options.seed, 0, len(batch)),
+        groups_of(attack, batch),
+        victim.rows.total(),
+    )
+    tallies, known = list(earlier.tallies), {Condition(each.distortion, each.snr) for each in earlier.tallies}
     new = [each for each in audit.options.conditions if each not in known]
     todo = [(each, entry, group) for each in new for entry in entries_of(each, attack.palette) for group in names]
     with bar(len(rows) * len(todo), "detect", unit="queries") as progress:
@@ -101,10 +54,18 @@ def detect(audit: LoadedAudit, before: Detection) -> Detection:
                 scores = victim(x.to(victim.device), "verify").cpu()
                 found[some] = detected(victim.probabilities(scores), batch.y[some])
                 progress(some)
-            kept, of = (right & found).sum(0).tolist(), right.sum(0).tolist()
+            counts = zip(right.sum(0).tolist(), (right & found).sum(0).tolist(), strict=True)
             about = (condition.distortion, condition.snr, entry.name, group)
-            tallies += [Tally(*about, label, of[label], kept[label]) for label in range(len(of)) if of[label]]
-    return Detection(tuple(tallies), before.rows + victim.rows.total() - asked, batch.classes)
+            tallies += [Tally(*about, batch.label_name(k), k, of, kept) for k, (of, kept) in enumerate(counts) if of]
+    return StageRecord(earlier.rows + Rows(model=victim.rows.total() - before), tallies=tuple(tallies))
+
+
+def detection_section(tallies: Sequence[Tally]) -> Section:
+    rows: list[Cells] = [[t.entry, t.channels, t.name, t.detected, t.still] for t in tallies]
+    head = ["distortion", "in", "class", "detected unchanged", "still detected"]
+    table = Table(head, rows, "Samples whose class the model detects", words=3)
+    note = "The distortion fills one group of channels over the whole length, and dB are within this group. There is no search."
+    return Section("Detection", [table, Text(note, quiet=True)])
 
 
 def detected(probabilities: Tensor, labels: Tensor) -> Tensor:

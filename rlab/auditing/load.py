@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +42,15 @@ def stopped_at(stage: str) -> Iterator[None]:
     """Add the stage to the error that stops the audit."""
     try:
         yield
-    except VictimError as error:
-        raise VictimError(f"the audit stopped at {stage}: {error}") from error
-    except InputError as error:
-        raise type(error)(f"the audit stopped at {stage}: {error}") from error
-    except MissingExtra as error:
-        raise InputError(f"the audit stopped at {stage}: {error}") from error
+    except (InputError, VictimError, MissingExtra) as error:
+        kind = (
+            type(error)
+            if isinstance(error, InputError)
+            else VictimError
+            if isinstance(error, VictimError)
+            else InputError
+        )
+        raise kind(f"the audit stopped at {stage}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,6 @@ class LoadedAudit:
     folder: Path
     batch: Batch
     victim: Victim
-    others: Mapping[str, Victim]  # other models of the benchmark
     training: Batch | None  # to harden on
     benchmark: Benchmark | None = None  # an existing one that the file names
 
@@ -67,11 +69,7 @@ class LoadedAudit:
         return Job(check(CorruptOptions, {"seed": self.options.seed}), self.victim, self.batch)
 
 
-def load_audit(
-    options: AuditOptions,
-    folder: Path,
-    announce: Announce = say_nothing,
-) -> LoadedAudit:
+def load_audit(options: AuditOptions, folder: Path, announce: Announce = say_nothing) -> LoadedAudit:
     """Load and check everything without querying a model; raise a one-line error if something is wrong."""
     with stopped_at("loading the data"):
         options = options.model_copy(update={"data": options.suited_data()})
@@ -82,29 +80,22 @@ def load_audit(
         check_palette(attack.palette, batch.x[:4], batch.bounds)
     with stopped_at("loading the model"):
         model, here = place(options, options.model)
-        filled = filled.model_copy(update={"model": model})
-        victim = load_model(here, batch.bounds)
+        filled, victim = filled.model_copy(update={"model": model}), load_model(here, batch.bounds)
         victim.rows.clear()
         batch = relabelled(batch, victim.own_classes)
-    benchmark = _stored_benchmark(filled, batch)
-    _check_requirements(filled, batch, attack.palette, benchmark)
-    with stopped_at("loading the model"):
-        foreign = [stage for stage in ("detect", "benchmark", "harden") if stage in filled.steps]
-        if victim.prediction != "classes" and foreign:
-            advice = "drop the requirement on 'detection'" if foreign[0] == "detect" else f"set '{foreign[0]}: false'"
-            returns = f"the model returns {WORDS[victim.prediction]}"
-            raise ModelError(f"the stage {foreign[0]!r} needs scores of classes, but {returns}: {advice}")
-    others = {}
-    for name, model in (options.benchmark.models if options.benchmark else {}).items():
-        with stopped_at(f"loading the model {name!r} of the benchmark"):
-            others[name] = load_model(place(options, model)[1], batch.bounds)
-    training = None
+    training, stored = None, None
+    if options.benchmark and options.benchmark.folder is not None:
+        with stopped_at("loading the benchmark"):
+            stored = _stored_benchmark(options.benchmark.folder, batch)
     if options.harden is not None:
         with stopped_at("loading the data to harden on"):
             training = relabelled(_for_model(options, options.harden.data.load()), victim.own_classes)
-    audit = LoadedAudit(filled, folder, batch, victim, others, training, benchmark)
+    audit = LoadedAudit(filled, folder, batch, victim, training, stored)
+    for requirement in options.requirements:
+        if why := next(_obstacles(requirement, audit, attack.palette), ""):
+            raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
     _check_stages(audit)
-    announce(Understood(batch, (victim, *others.values()), defaulted))
+    announce(Understood(batch, (victim,), defaulted))
     return audit
 
 
@@ -112,32 +103,34 @@ def _for_model(options: AuditOptions, batch: Batch) -> Batch:
     return batch if options.model.bounds is None else rescaled(batch, options.model.bounds)
 
 
-def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:
-    """The existing benchmark that the file names; its inputs must be like the audit's."""
-    if options.benchmark is None or options.benchmark.folder is None:
-        return None
-    with stopped_at("loading the benchmark"):
-        benchmark = Benchmark.load(options.benchmark.folder)
-        stored = benchmark.manifest.shape
-        own, there = (batch.x.shape[1], *batch.size), (stored.channels, *stored.size)
-        if own != there or batch.bounds != stored.bounds:
-            shapes = f"holds inputs {there} in {stored.bounds}, the audit's are {own} in {batch.bounds}"
-            raise DataError(f"{benchmark.folder} {shapes}: name a benchmark made from such data")
-        return benchmark
+def _stored_benchmark(folder: str, batch: Batch) -> Benchmark:
+    """An existing benchmark; its inputs must be like the audit's."""
+    benchmark = Benchmark.load(folder)
+    stored = benchmark.manifest.shape
+    own, there = (batch.x.shape[1], *batch.size), (stored.channels, *stored.size)
+    if own != there or batch.bounds != stored.bounds:
+        shapes = f"holds inputs {there} in {stored.bounds}, the audit's are {own} in {batch.bounds}"
+        raise DataError(f"{benchmark.folder} {shapes}: name a benchmark made from such data")
+    return benchmark
 
 
 def _check_stages(audit: LoadedAudit) -> None:
     """Refuse now what a stage would refuse later."""
-    options, victim = audit.options, audit.victim
-    for method in parse_methods(options.explain.methods) if options.explain else ():
+    options, victim, batch = audit.options, audit.victim, audit.batch
+    foreign = [stage for stage in ("detect", "benchmark", "harden") if stage in options.steps]
+    if victim.prediction != "classes" and foreign:
+        advice = "drop the requirement on 'detection'" if foreign[0] == "detect" else f"set '{foreign[0]}: false'"
+        needs = f"the stage {foreign[0]!r} needs scores of classes, but the model returns {WORDS[victim.prediction]}"
+        raise ModelError(f"the audit stopped at loading the model: {needs}: {advice}")
+    for method in parse_methods(options.explaining.methods) if options.explaining else ():
         if method.gradients and not isinstance(victim, TorchVictim):
             needs = f"needs a torch model, not a {type(victim).__name__}"
             raise ModelError(f"explain.methods names {method.name!r}, which {needs}: omit it")
-    if options.benchmark is not None:
+    if options.benchmark:
         with stopped_at("benchmark"):
-            check_names({options.own: victim, **audit.others})
-            goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(audit.batch).goal
-        if not errs(goal) or audit.batch.y.shape[1:] or victim.multilabel:
+            check_names([options.own])
+            goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(batch).goal
+        if not errs(goal) or batch.y.shape[1:] or victim.multilabel:
             needs = "needs one label per sample and the goal untargeted or targeted:CLASS"
             raise OptionError(f"a benchmark {needs}: set 'benchmark: false', or another goal in its section")
     if "corrupt" in options.steps:
@@ -145,49 +138,53 @@ def _check_stages(audit: LoadedAudit) -> None:
             audit.corruption_job()
     if options.harden is not None:
         with stopped_at("harden"):
-            trainable(victim, audit.batch)
+            trainable(victim, batch)
 
 
-def _check_requirements(options: AuditOptions, batch: Batch, palette: Palette, stored: Benchmark | None) -> None:
-    """Refuse a requirement that names something unknown, or that cannot be checked."""
-    for requirement in options.requirements:
-        stage = requirement.figure.stage
-        if stage not in ("audit", *options.steps):
-            advice = f"declare the section '{stage}:' or drop the requirement"
-            raise OptionError(f"'{requirement}' is about the stage {stage!r}, which this audit skips: {advice}")
-        names = _names(stage, options, batch, palette.names, stored)
-        for key, name in requirement.details.items():
-            if key in names and name not in names[key]:
-                kind = "class, or one without samples," if key == "class" else key
-                listed = f"there are {', '.join(dict.fromkeys(names[key]))}"
-                raise OptionError(f"the requirement '{requirement}' names an unknown {kind} {name!r}: {listed}")
-        if stage == "benchmark" and stored and requirement.distortion not in (None, *main_distortions(stored)):
-            filters = ", ".join(main_distortions(stored))
-            raise OptionError(
-                f"the requirement '{requirement}' cannot be checked: no file of the benchmark has "
-                f"{requirement.distortion!r} as its main distortion; there are {filters}"
-            )
-        if why := _obstacle(requirement, options, batch, palette):
-            raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
+def _obstacles(requirement: Requirement, audit: LoadedAudit, palette: Palette) -> Iterator[str]:
+    """Why the requirement cannot be checked: it names something unknown, or nothing measures it."""
+    metric, stage, at, batch = requirement.metric, requirement.figure.stage, requirement.at or {}, audit.batch
+    if stage not in ("audit", *audit.options.steps):
+        yield f"the audit skips the stage {stage!r}: declare the section '{stage}:' or drop the requirement"
+    names = _names(stage, audit, palette.names)
+    for key, name in requirement.details.items():
+        if key in names and name not in names[key]:
+            kind = "class, or one without samples," if key == "class" else key
+            yield f"it names an unknown {kind} {name!r}: there are {', '.join(dict.fromkeys(names[key]))}"
+    found = main_distortions(audit.benchmark) if stage == "benchmark" and audit.benchmark else None
+    if found is not None and requirement.distortion not in (None, *found):
+        yield f"no file of the benchmark has {requirement.distortion!r} as its main distortion; there are {', '.join(found)}"
+    if metric in NEED_TRUTH and batch.masks is None and batch.target not in ("boxes", "map"):
+        yield "the data have no ground truth"
+    if metric in NEED_CHECKS and not (audit.options.explaining and audit.options.explaining.checks):
+        yield "explain.checks is off: set 'checks: true'"
+    added = {entry.filter.name for entry in palette.entries if entry.filter.additive}
+    if metric == "detection" and at and requirement.distortion not in added:
+        yield f"{requirement.distortion} adds nothing to the signal, so it has no SNR: leave out 'at'"
+    bounded = math.isfinite(batch.bounds[1] - batch.bounds[0])
+    own = "" if bounded else batch.unit  # distances of data with bounds are shares of their range
+    for unit in (requirement.unit, *(quantity(bound)[1] for bound in at.values())):
+        if unit not in ("", "%", own) and unit.lower() != "db":
+            yield f"it is in {unit}, the data in {own or 'no unit'}: omit the unit or use that of the data"
 
 
-def _names(
-    stage: str, options: AuditOptions, batch: Batch, entries: Sequence[str], stored: Benchmark | None
-) -> dict[str, tuple[str, ...]]:
+def _names(stage: str, audit: LoadedAudit, entries: Sequence[str]) -> dict[str, Sequence[str]]:
     """Valid values of each key of a requirement about this stage; `entries` are those of the palette."""
-    explain, benchmark, classes = options.explain, options.benchmark, class_indices(batch)
-    names: dict[str, tuple[str, ...]] = {
+    batch, options, benchmark = audit.batch, audit.options, audit.options.benchmark
+    classes = class_indices(batch)
+    names: dict[str, Sequence[str]] = {
         "class": (*(batch.label_name(k) for k in classes), *map(str, classes)),
         "distortion": tuple(entry_filters(entries)),
-        "level": (ORIGINAL, *parse_ladder(benchmark.ladder).names) if benchmark else (),
-        "model": (options.own, *benchmark.models) if benchmark else (),
-        "method": tuple(method.name for method in parse_methods(explain.methods)) if explain else (),
+        "model": (options.own,),
+        "method": [method.name for method in parse_methods(options.explaining.methods if options.explaining else ())],
     }
     if stage == "corrupt":
-        return names | {"level": tuple(map(str, LEVELS)), "distortion": tuple(corruptions(batch.rank, batch.rate))}
-    if stage == "benchmark" and stored:
-        filters = tuple(entry_filters(stored.manifest.entries))
-        return names | {"level": (ORIGINAL, *stored.ladder.names), "distortion": filters}
+        names |= {"level": [*map(str, LEVELS)], "distortion": tuple(corruptions(batch.rank, batch.rate))}
+    elif stage == "benchmark" and audit.benchmark:
+        filters = tuple(entry_filters(audit.benchmark.manifest.entries))
+        names |= {"level": (ORIGINAL, *audit.benchmark.ladder.names), "distortion": filters}
+    elif stage == "benchmark" and benchmark:
+        names |= {"level": (ORIGINAL, *parse_ladder(benchmark.ladder).names)}
     return names
 
 
@@ -197,20 +194,3 @@ def class_indices(batch: Batch) -> list[int]:
     if batch.y.shape[1:]:
         return [k for k in range(batch.y.shape[1]) if (batch.y[:, k] == 1).any()]
     return [int(k) for k in batch.y.unique()]
-
-
-def _obstacle(requirement: Requirement, options: AuditOptions, batch: Batch, palette: Palette) -> str:
-    """Why the requirement cannot be checked, or ''."""
-    metric, at, bounded = requirement.metric, requirement.at or {}, math.isfinite(batch.bounds[1] - batch.bounds[0])
-    if metric in NEED_TRUTH and batch.masks is None and batch.target not in ("boxes", "map"):
-        return "the data have no ground truth"
-    if metric in NEED_CHECKS and not (options.explain and options.explain.checks):
-        return "explain.checks is off: set 'checks: true'"
-    added = {entry.filter.name for entry in palette.entries if entry.filter.additive}
-    if metric == "detection" and at and requirement.distortion not in added:
-        return f"{requirement.distortion} adds nothing to the signal, so it has no SNR: leave out 'at'"
-    own = "" if bounded else batch.unit  # distances of data with bounds are shares of their range
-    for unit in (requirement.unit, *(quantity(bound)[1] for bound in at.values())):
-        if unit not in ("", "%", own) and unit.lower() != "db":
-            return f"it is in {unit}, the data in {own or 'no unit'}: omit the unit or use that of the data"
-    return ""

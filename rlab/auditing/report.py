@@ -13,22 +13,21 @@ import yaml
 from matplotlib.figure import Figure
 
 import rlab
-from rlab.auditing.detection import Detection
-from rlab.auditing.junit import JUNIT, junit
+from rlab.auditing.detection import detection_section
 from rlab.auditing.record import Rows, StageRecord
+from rlab.auditing.verdicts import INTERVALS, JUNIT, banner, junit, requirements_table, row_of, verdict_text
 from rlab.benchmarking import Benchmark, BenchmarkReport
 from rlab.benchmarking.report import DEFAULT
-from rlab.benchmarking.requirements import UNDECIDED, Verdict
+from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.verify import Verification
 from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis.report import Diagnosis
 from rlab.errors import FolderError
 from rlab.explanation import MethodComparison
 from rlab.hardening.report import Hardened
-from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text, write_page
+from rlab.present.page import Block, Code, Facts, Folded, Page, Section, Text, write_page
 from rlab.present.report import REPORT, UNSAVED, Metric, PathLike, Report, plain_value
-from rlab.present.table import Cell, Cells, Table, Tone, markdown, text
-from rlab.redact import redact
+from rlab.present.table import Table, text
 from rlab.results.metrics import compared_sections
 from rlab.results.result import AttackResult
 from rlab.storage.files import copy_folder, finite, write_json, write_text
@@ -38,15 +37,11 @@ from rlab.storage.run_file import check_files
 
 AUDIT, DECLARED, PAGE, VERDICT = "audit.json", "audit.yaml", "report.html", "verdict.md"
 VERIFIED = Path("results", "verified")  # below the benchmark's folder
-INTERVALS = (
-    f"Brackets show 95% intervals. If an interval contains the limit, there are {UNDECIDED}: the requirement is not shown to "
-    "hold, and the audit does not pass. Use more samples to decide it."
-)
 # By stage: its reports, in the folders where its commands write them, and its title.
 REPORTS: Mapping[str, Mapping[Path, type[Report]]] = {
     "doctor": {Path("doctor"): Diagnosis},
     "attack": {Path("attack"): AttackResult},
-    "detect": {Path("detect"): Detection},
+    "detect": {},
     "corrupt": {Path("corrupt"): CorruptionReport},
     "explain": {Path("explain"): MethodComparison},
     "benchmark": {
@@ -56,7 +51,7 @@ REPORTS: Mapping[str, Mapping[Path, type[Report]]] = {
     },
     "harden": {Path("harden"): Hardened},
 }
-TITLES = {"detect": "Detection", "corrupt": "Corruptions", "explain": "Explanations", "harden": "Hardening"}
+TITLES = {"corrupt": "Corruptions", "explain": "Explanations", "harden": "Hardening"}
 Kind = TypeVar("Kind", bound=Report)
 
 
@@ -110,7 +105,7 @@ class AuditResult(Report):
 
     def records(self) -> list[dict[str, Any]]:
         """One row per requirement, with its limit, the measured value and the verdict."""
-        return [_row(verdict) for verdict in self.verdicts]
+        return [row_of(verdict) for verdict in self.verdicts]
 
     def metrics(self) -> dict[str, Metric]:
         figures: dict[str, Metric] = {str(verdict.requirement): verdict.value for verdict in self.verdicts}
@@ -146,7 +141,7 @@ class AuditResult(Report):
             "passed": self.passed,
             "requirements": self.records(),
             "rows": {**asdict(self.rows), "total": self.rows.total},
-            "stages": {name: {"rows": asdict(done.rows), "note": done.note} for name, done in self.stages.items()},
+            "stages": {name: _stage(record) for name, record in self.stages.items()},
             "left_out": dict(self.left_out),
             "figures": figures,
             "model": dict(self.model),
@@ -193,6 +188,8 @@ class AuditResult(Report):
 
     def _shown(self, stage: str, samples: int, folder: Path) -> list[Section]:
         """The pages of the stage's reports, below its title."""
+        if tallies := self.stages[stage].tallies:
+            return [detection_section(tallies)]
         pages = [each.view(samples, folder / at) for at, each in self.reports.items() if at in REPORTS[stage]]
         if not pages:
             return []
@@ -223,9 +220,9 @@ class AuditResult(Report):
 
     def _cost(self) -> list[Block]:
         rows: list[list[Any]] = [[name, done.note, *asdict(done.rows).values()] for name, done in self.stages.items()]
-        rows += [[stage, why, 0, 0, 0] for stage, why in self.left_out.items()]
+        rows += [[stage, why, 0, 0] for stage, why in self.left_out.items()]
         rows.append(["total", "", *asdict(self.rows).values()])
-        head = ["stage", "", "audited model", "other models", "copies"]
+        head = ["stage", "", "audited model", "copies"]
         note = "A query is one input that reaches a model for any purpose. Queries of a stage that was interrupted are not counted."
         return [Table(head, rows, "Queries to models", words=2), Text(note, quiet=True)]
 
@@ -257,40 +254,7 @@ def read_reports(folder: Path, stages: Mapping[str, StageRecord]) -> dict[Path, 
     return found
 
 
-def _row(verdict: Verdict) -> dict[str, Any]:
-    requirement = verdict.requirement
-    return {
-        "requirement": str(requirement), **requirement.plain(), "stage": requirement.figure.stage,
-        "relation": requirement.relation, "limit": requirement.limit, "value": verdict.value, "shown": verdict.shown,
-        "low": verdict.low, "high": verdict.high, "samples": verdict.samples, "note": verdict.note, "passed": verdict.passed,
-        "verdict": verdict.word,
-    }  # fmt: skip
-
-
-def banner(verdicts: Sequence[Verdict]) -> Banner:
-    """How many requirements are not met; undecided if each of these has too few samples."""
-    failed = sum(not verdict.passed for verdict in verdicts)
-    many = f"{len(verdicts)} requirement{'s' if len(verdicts) != 1 else ''}"
-    unclear = sum(verdict.undecided for verdict in verdicts)
-    sentence = f"{many}, all met" if not failed else f"{failed} of {many} not met"
-    sentence += f" ({unclear} of them: {UNDECIDED})" if unclear else ""
-    return Banner(not failed, sentence, failed == unclear)
-
-
-def verdict_text(page: Page, verdicts: Sequence[Verdict]) -> str:
-    """The verdict in Markdown for a comment on a pull request: one line, the requirements and the main figures."""
-    word, sentence = (
-        ("finished", "no requirements") if page.verdict is None else (page.verdict.word, page.verdict.sentence)
-    )
-    numbers = Table(["figure", "measured"], [[number.name, number.value] for number in page.numbers])
-    tables = [*([requirements_table(verdicts)] if verdicts else []), *([numbers] if page.numbers else [])]
-    return "\n".join([f"### {redact(page.title)}: {word}\n", f"{sentence}.\n", *map(markdown, tables)])
-
-
-def requirements_table(verdicts: Sequence[Verdict]) -> Table:
-    rows: list[Cells] = []
-    for verdict in verdicts:
-        tone: Tone = "pass" if verdict.passed else "warn" if verdict.undecided else "fail"
-        asked = str(verdict.requirement) + (f"\n({verdict.note})" if verdict.note else "")
-        rows.append([Cell(verdict.word, tone), asked, verdict.shown, verdict.samples or None])
-    return Table(["", "requirement", "measured", "samples"], rows, words=2)
+def _stage(record: StageRecord) -> dict[str, Any]:
+    """The cost of a stage, and what only the audit measures."""
+    tallies = [asdict(tally) for tally in record.tallies]
+    return {"rows": asdict(record.rows), "note": record.note} | ({"tallies": tallies} if tallies else {})

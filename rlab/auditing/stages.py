@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import LoadedAudit
 from rlab.auditing.record import Rows, StageRecord
 from rlab.auditing.report import VERIFIED
-from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, verify_benchmark
+from rlab.benchmarking import make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.folder import queries_of
 from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.report import DEFAULT
@@ -17,21 +15,18 @@ from rlab.diagnosis import examine
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import Splits, run_hardening
-from rlab.present.report import REPORT
 from rlab.progress import bar
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.storage.config import check
-from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 
 
 def _doctor(audit: LoadedAudit) -> StageRecord:
-    stage = audit.options.doctor
-    assert stage is not None
-    palette = audit.options.build(audit.batch).palette
+    stage, palette = audit.options.doctor, audit.options.build(audit.batch).palette
+    assert stage
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
     diagnosis.save(audit.folder / "doctor")
     return StageRecord(Rows(model=diagnosis.queries))
@@ -45,14 +40,6 @@ def _attack(audit: LoadedAudit) -> StageRecord:
     return StageRecord(Rows(model=int(result.queries.sum())))
 
 
-def _detect(audit: LoadedAudit) -> StageRecord:
-    """New requirements cost only the queries of their own distortions."""
-    folder = audit.folder / "detect"
-    found = detect(audit, Detection.load(folder) if (folder / REPORT).exists() else Detection())
-    found.save(folder)
-    return StageRecord(Rows(model=found.rows))
-
-
 def _corrupt(audit: LoadedAudit) -> StageRecord:
     job = audit.corruption_job()
     config = {"model": audit.options.model.plain(), "data": audit.options.data.plain(), **job.options.plain()}
@@ -62,7 +49,7 @@ def _corrupt(audit: LoadedAudit) -> StageRecord:
 
 def _explain(audit: LoadedAudit) -> StageRecord:
     """Explain the first samples that the model classifies correctly."""
-    stage, before = audit.options.explain, audit.victim.rows.total()
+    stage = audit.options.explaining
     assert stage is not None
     right = AttackResult.load(audit.folder / "attack").attacked.nonzero().flatten()
     rows: list[int] = right[: stage.samples].tolist()
@@ -72,43 +59,29 @@ def _explain(audit: LoadedAudit) -> StageRecord:
     judge = MethodJudge(stage.steps, stage.checks, rule=stage.rule)
     comparison = judge(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     comparison.save(audit.folder / "explain", len(rows))
-    return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
+    return StageRecord(Rows(model=comparison.rows, copies=comparison.copy_rows))
 
 
 def _benchmark(audit: LoadedAudit) -> StageRecord:
-    """Make the sets unless the file names an existing benchmark, verify them, and grade all models on them."""
-    options, stage, folder = audit.options, audit.options.benchmark, audit.folder / "benchmark"
-    assert stage is not None
-    models = {options.own: audit.victim, **audit.others}
-    victims = models if stage.against == "all" else {options.own: audit.victim}
-    wanted, _ = options.benchmark_options().filled(audit.batch)
-    before = {name: victim.rows.total() for name, victim in models.items()}
+    """Make a set unless the file names an existing benchmark, verify it, and grade the model on it."""
+    options, folder, before = audit.options, audit.folder / "benchmark", audit.victim.rows.total()
+    models, (wanted, _) = {options.own: audit.victim}, options.benchmark_options().filled(audit.batch)
     try:
-        with bar(len(audit.batch) * len(victims), "benchmark") as progress:
-            made = audit.benchmark or make_benchmark(victims, audit.batch, folder, wanted, progress)
+        with bar(len(audit.batch), "benchmark") as progress:
+            made = audit.benchmark or make_benchmark(models, audit.batch, folder, wanted, progress)
     except NothingFlipped as nothing:
         why = "no sample was flipped, so there is nothing to grade models on"
         return StageRecord(Rows(model=nothing.queries), note=why)
-    known = {} if audit.benchmark else victims  # the models of an existing benchmark are not loaded
+    known = {} if audit.benchmark else models  # the models of an existing benchmark are not loaded
     verify_benchmark(made, known, progress=False).save(folder / VERIFIED)
-    report = run_benchmark([made], models, seed=wanted.seed, progress=False)
-    report.save(folder / DEFAULT)
-    rows = {name: victim.rows.total() - before[name] for name, victim in models.items()}
-    if not audit.benchmark:  # repeated queries are not stored
-        rows = {name: max(rows[name], stored) for name, stored in _stored_rows(made, report, models).items()}
-    return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
-
-
-def _stored_rows(benchmark: Benchmark, report: BenchmarkReport, models: Mapping[str, Any]) -> dict[str, int]:
-    """Queries by model from stored rows, so that an interrupted stage counts the same."""
-    rows: dict[str, int] = {}
-    marks = {name: Contents.of(model).mark() for name, model in models.items()}
-    for name in report.models:  # the same model is queried once
-        rows[name] = 0 if marks[name] in [marks[other] for other in rows] else benchmark.queries
-    for row in benchmark.rows:
-        if row["victim"]:
-            rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify
-    return rows
+    run_benchmark([made], models, seed=wanted.seed, progress=False).save(folder / DEFAULT)
+    rows = audit.victim.rows.total() - before
+    if not audit.benchmark:  # an interrupted stage counts the same; repeated queries are not stored
+        attacked = sum(
+            queries_of(row) + int(row["reached"]) for row in made.rows if row["victim"]
+        )  # one more to verify
+        rows = max(rows, made.queries + attacked)
+    return StageRecord(Rows(model=rows))
 
 
 def _harden(audit: LoadedAudit) -> StageRecord:
@@ -124,7 +97,6 @@ def _harden(audit: LoadedAudit) -> StageRecord:
 STAGES: dict[str, Callable[[LoadedAudit], StageRecord]] = {
     "doctor": _doctor,
     "attack": _attack,
-    "detect": _detect,
     "corrupt": _corrupt,
     "explain": _explain,
     "benchmark": _benchmark,
@@ -132,22 +104,13 @@ STAGES: dict[str, Callable[[LoadedAudit], StageRecord]] = {
 }
 
 
-def fingerprints(audit: LoadedAudit) -> dict[str, str]:
-    """Fingerprints of the data and each stage; a changed option changes the fingerprint of its stages."""
-    options, stored = audit.options, audit.benchmark
-    attack = [options.attack_options().plain(), agent_fingerprint(str(options.policy))]
-    others = [Contents.of(model).mark() for model in audit.others.values()]
-    about: dict[str, list[Any]] = {
-        "doctor": [list(map(str, options.palette or ())), options.seed],
-        "attack": attack,
-        "detect": [options.conditions, attack],
-        "corrupt": [options.seed],
-        "explain": [attack],
-        "benchmark": [stored.manifest.hash if stored else attack, others],
-        "harden": [attack, data_fingerprint(audit.training) if audit.training else ""],
+def marks(audit: LoadedAudit) -> dict[str, str]:
+    """What each stage depends on beside the model, the data and the attack: its options, and what only it loads."""
+    about = {
+        "detect": audit.options.conditions,
+        "explain": audit.options.explaining and audit.options.explaining.plain(),
+        "benchmark": audit.benchmark and audit.benchmark.manifest.hash,
+        "harden": audit.training and data_fingerprint(audit.training),
     }
-    sections = options.plain()
-    return {
-        "data": data_fingerprint(audit.batch),
-        **{stage: digest([sections.get(stage), *about[stage]]) for stage in options.steps},
-    }
+    declared = audit.options.plain()
+    return {stage: digest([declared.get(stage), about.get(stage)]) for stage in audit.options.steps}

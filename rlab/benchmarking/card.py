@@ -19,7 +19,6 @@ with open("{level}/labels.csv") as table:
     samples = [({read}, int(row["label"])) for row in csv.DictReader(table)]"""
 _SNIPPETS: dict[FormatName, tuple[str, str]] = {  # what a snippet imports, and how it reads the sample of a row
     "png": ("from PIL import Image", 'Image.open("{level}/" + row["file"])'),
-    "wfdb": ("import wfdb", 'wfdb.rdrecord("{level}/" + row["record"]).p_signal'),  # (time, leads)
     "mp4": (  # (time, height, width, 3)
         "import av\nimport numpy as np\n\ndef read(file):\n"
         '    return np.stack([frame.to_ndarray(format="rgb24") for frame in av.open(file).decode(video=0)])',

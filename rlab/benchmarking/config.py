@@ -14,7 +14,6 @@ from pydantic import Field, field_validator, model_validator
 from rlab.benchmarking.formats import FormatName, usual_format
 from rlab.data.batch import Samples
 from rlab.data.load import DEMO, FILES, DataOptions
-from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import OptionError
 from rlab.redact import split_address
 from rlab.runs.options import AttackOptions
@@ -112,9 +111,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     reach: float | None = Field(
         None, gt=0, description="largest L2 on the distance axis (default: the palette's reach)"
     )
-    format: FormatName | None = Field(
-        None, description="file format: png, npz, wfdb or mp4 (default: by the kind of data)"
-    )
+    format: FormatName | None = Field(None, description="file format: png, npz or mp4 (default: by the kind of data)")
 
     @model_validator(mode="before")
     @classmethod
@@ -138,8 +135,8 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
         whole, defaulted = super().filled(batch)
         if whole.format is None:
             path = "" if self.data is None else self.data.path
-            from_files = FILES.get(Path(path).suffix.lower(), wfdb_records) is wfdb_records  # one for each sample
-            defaulted |= {"format": usual_format(batch, bool(path) and not path.startswith(DEMO) and from_files)}
+            from_files = bool(path) and not path.startswith(DEMO) and Path(path).suffix.lower() not in FILES
+            defaulted |= {"format": usual_format(batch, from_files)}
         return whole.model_copy(update=defaulted), defaulted
 
 

@@ -8,8 +8,6 @@ The attack therefore queries the victim with exactly the values that a reader of
 from __future__ import annotations
 
 import io
-import math
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,17 +26,15 @@ from rlab.data.decode import read_clip
 from rlab.data.eight_bit import EightBit, to_bytes, to_float
 from rlab.data.images import read_images
 from rlab.data.source import Unreadable
-from rlab.data.wfdb import load_wfdb
 from rlab.errors import DataError, FolderError, MissingExtra, OptionError, optional
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import replacing, write_atomically, write_csv
 from rlab.storage.names import file_name
 
-FormatName = Literal["png", "npz", "wfdb", "mp4"]
+FormatName = Literal["png", "npz", "mp4"]
 Row = Mapping[str, Any]  # of a benchmark's table
 LABELS = "labels.csv"
-_FULL = 2**15 - 1  # largest 16-bit value; the lowest one means "missing" in WFDB
 
 
 @dataclass(frozen=True)
@@ -52,12 +48,10 @@ class Shape:
     unit: str = ""
     rate: float | None = None
     leads: tuple[str, ...] = ()  # names of the channels of a signal
-    gain: float = 1.0  # WFDB: steps per unit; a power of two, which the header stores exactly
 
     @classmethod
     def of(cls, batch: Batch) -> Shape:
-        facts = (batch.bounds, batch.unit, batch.rate, batch.leads)
-        return cls(batch.kind, batch.size, int(batch.x.shape[1]), *facts, _gain(batch.x))
+        return cls(batch.kind, batch.size, int(batch.x.shape[1]), batch.bounds, batch.unit, batch.rate, batch.leads)
 
 
 class Format(ABC):
@@ -87,13 +81,9 @@ class Format(ABC):
     def read(self, path: Path) -> Mapping[str, Any]:
         """Read x (n, c, *size), with y and ids if the file holds several samples; raises `DataError` if it is invalid."""
 
-    def files(self, path: Path) -> tuple[Path, ...]:
-        """All files that belong to `path`."""
-        return (path,)
-
     def digest(self, path: Path, x: Tensor) -> str:
-        """The sha256 of a sample x (c, *size), or of its files."""
-        return digest(*self.files(path), length=64)
+        """The sha256 of a sample x (c, *size), or of its file."""
+        return digest(path, length=64)
 
 
 class Npz(Format):
@@ -118,42 +108,13 @@ class Npz(Format):
             return dict(stored)
 
 
-class Single(Format):
-    """One file for each sample, with a table of labels; in folders by class, named by index as loaders expect."""
+class EightBits(Format):
+    """8 bits per value, for bounded data with 1 or 3 channels.
+
+    There is one file for each sample, in folders by class, named by index as loaders expect, and a table of labels.
+    """
 
     suffix: str
-    by_class = True
-
-    @abstractmethod
-    def write_one(self, path: Path, x: Tensor) -> None:
-        """Write x (c, *size); the file is complete or absent."""
-
-    @abstractmethod
-    def read_one(self, path: Path) -> Tensor:
-        """Read (c, *size)."""
-
-    def write(self, level: Path, rows: Sequence[Row], x: Iterable[Tensor]) -> Iterator[dict[str, Any]]:
-        labels = []
-        for row, one in zip(rows, x, strict=True):
-            stem = file_name(row["id"].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")  # as WFDB allows
-            path = level / (str(row["label"]) if self.by_class else "") / f"{row['place']:05d}_{stem}{self.suffix}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.write_one(path, one)
-            if not torch.equal(self.read_one(path), one):
-                raise FolderError(f"{path} does not hold the values that the model saw: choose another format")
-            named = {"file": path.relative_to(level).as_posix()} if self.by_class else {"record": path.stem}
-            labels.append({**named, "label": row["label"], "source": row["id"]})
-            yield {"file": path, "sha256": self.digest(path, one)}
-        write_csv(level / LABELS, labels)
-
-    def read(self, path: Path) -> Mapping[str, Any]:
-        if missing := [file.name for file in self.files(path) if not file.is_file()]:
-            raise DataError(f"{missing[0]} is missing")
-        return {"x": self.read_one(path)[None]}
-
-
-class EightBits(Single):
-    """8 bits per value, for bounded data with 1 or 3 channels."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -164,6 +125,32 @@ class EightBits(Single):
     def stored(self, x: Tensor) -> Tensor:
         return EightBit(self.shape.bounds)(x)
 
+    @abstractmethod
+    def encode(self, x: Tensor) -> bytes:
+        """Encode x (c, *size)."""
+
+    @abstractmethod
+    def decode(self, path: Path) -> Tensor:
+        """Read (c, *size)."""
+
+    def write(self, level: Path, rows: Sequence[Row], x: Iterable[Tensor]) -> Iterator[dict[str, Any]]:
+        labels = []
+        for row, one in zip(rows, x, strict=True):
+            stem = file_name(row["id"].rsplit(".", 1)[0]).replace(".", "_")
+            path = level / str(row["label"]) / f"{row['place']:05d}_{stem}{self.suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, self.encode(one))
+            if not torch.equal(self.decode(path), one):
+                raise FolderError(f"{path} does not hold the values that the model saw: choose another format")
+            labels.append({"file": path.relative_to(level).as_posix(), "label": row["label"], "source": row["id"]})
+            yield {"file": path, "sha256": self.digest(path, one)}
+        write_csv(level / LABELS, labels)
+
+    def read(self, path: Path) -> Mapping[str, Any]:
+        if not path.is_file():
+            raise DataError(f"{path.name} is missing")
+        return {"x": self.decode(path)[None]}
+
 
 class Png(EightBits):
     """PNG, grey or RGB."""
@@ -171,12 +158,12 @@ class Png(EightBits):
     name, suffix, kind = "png", ".png", "image"
     about = "8-bit PNG files, one folder per class (named by its index), with labels.csv"
 
-    def write_one(self, path: Path, x: Tensor) -> None:
+    def encode(self, x: Tensor) -> bytes:
         out, pixels = io.BytesIO(), np.moveaxis(to_bytes(x, self.shape.bounds).numpy(), 0, -1)
         Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(out, "PNG")
-        write_atomically(path, out.getvalue())
+        return out.getvalue()
 
-    def read_one(self, path: Path) -> Tensor:
+    def decode(self, path: Path) -> Tensor:
         return read_images([path], [str(path)], None, 3 if self.shape.channels == 3 else 1, self.shape.bounds)[0]
 
 
@@ -186,7 +173,7 @@ class Clip(EightBits):
     name, suffix, kind = "mp4", ".mp4", "video"
     about = "lossless H.264 (RGB, 4:4:4) in .mp4, one folder per class (named by its index), with labels.csv"
 
-    def write_one(self, path: Path, x: Tensor) -> None:
+    def encode(self, x: Tensor) -> bytes:
         av = optional("av", MissingExtra("av", "video"))
         out, shape = io.BytesIO(), self.shape
         frames = np.ascontiguousarray(np.moveaxis(to_bytes(x, shape.bounds).expand(3, *x.shape[1:]).numpy(), 0, -1))
@@ -199,9 +186,9 @@ class Clip(EightBits):
             for frame in frames:
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
             container.mux(stream.encode())
-        write_atomically(path, out.getvalue())
+        return out.getvalue()
 
-    def read_one(self, path: Path) -> Tensor:
+    def decode(self, path: Path) -> Tensor:
         try:
             pixels = read_clip(path, self.shape.size[0])
         except Unreadable as error:
@@ -209,42 +196,7 @@ class Clip(EightBits):
         return to_float(pixels[: self.shape.channels], self.shape.bounds)
 
 
-class Wfdb(Single):
-    """A 16-bit WFDB record whose gain is a power of two. A header finds its samples by name, so there are no folders by class."""
-
-    name, suffix, kind, by_class = "wfdb", ".dat", "signal", False
-    about = "16-bit WFDB records with labels.csv, values in the unit of the source"
-
-    def files(self, path: Path) -> tuple[Path, ...]:
-        return (path, path.with_suffix(".hea"))
-
-    def stored(self, x: Tensor) -> Tensor:
-        return (x * self.shape.gain).round().clamp(-_FULL, _FULL) / self.shape.gain
-
-    def write_one(self, path: Path, x: Tensor) -> None:
-        steps = (x.double() * self.shape.gain).round().numpy().T.astype(np.int16)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as beside:
-            load_wfdb().wrsamp(path.stem, d_signal=np.ascontiguousarray(steps), write_dir=beside, **self._header())
-            for file in self.files(path):
-                write_atomically(file, (Path(beside) / file.name).read_bytes())
-
-    def _header(self) -> dict[str, Any]:
-        shape, count = self.shape, self.shape.channels
-        names = list(shape.leads or (f"lead{i}" for i in range(count)))
-        each = {"fmt": "16", "adc_gain": shape.gain, "baseline": 0, "units": shape.unit or "NU"}
-        return {"fs": shape.rate or 1.0, "sig_name": names, **{key: [value] * count for key, value in each.items()}}
-
-    def read_one(self, path: Path) -> Tensor:
-        try:
-            values = load_wfdb().rdrecord(str(path.with_suffix(""))).p_signal
-        except MissingExtra:
-            raise
-        except Exception as error:  # wfdb raises almost anything on a broken file
-            raise DataError(f"cannot read the record {path}: {error or type(error).__name__}") from error
-        return torch.from_numpy(np.ascontiguousarray(values.T, np.float32))
-
-
-_BY_NAME: dict[FormatName, type[Format]] = {"png": Png, "npz": Npz, "wfdb": Wfdb, "mp4": Clip}
+_BY_NAME: dict[FormatName, type[Format]] = {"png": Png, "npz": Npz, "mp4": Clip}
 
 
 def make_format(name: FormatName, shape: Shape) -> Format:
@@ -252,13 +204,7 @@ def make_format(name: FormatName, shape: Shape) -> Format:
 
 
 def usual_format(batch: Samples, from_files: bool) -> FormatName:
-    """The usual format for such data: PNG for images; files or arrays for signals and clips, as in the source."""
-    by_kind: dict[Kind, FormatName] = {"image": "png", "signal": "wfdb", "video": "mp4"}
-    fits = batch.kind != "image" or (batch.shape[0] in (1, 3) and bounded(batch.bounds))
-    return by_kind[batch.kind] if fits and (from_files or batch.kind == "image") else "npz"
-
-
-def _gain(x: Tensor) -> float:
-    """A gain with room for eight times the largest value, because distortions exceed the data; larger values saturate."""
-    largest = float(x.abs().amax())
-    return 2.0 ** math.floor(math.log2(_FULL / (8 * largest))) if largest > 0 else 1.0
+    """The usual format for such data: PNG for images, arrays for signals, and for clips what they came from."""
+    if batch.kind == "video":
+        return "mp4" if from_files else "npz"
+    return "png" if batch.kind == "image" and batch.shape[0] in (1, 3) and bounded(batch.bounds) else "npz"

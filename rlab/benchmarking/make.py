@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,6 +41,7 @@ from rlab.storage.contents import Contents
 from rlab.storage.names import file_name
 from rlab.storage.resume import Resume, open_run
 from rlab.storage.run_file import PARTS, check_files
+from rlab.storage.steps import check_part
 from rlab.victims.base import Victim
 
 _WRITTEN = "written"  # the step that writes the samples
@@ -80,16 +82,15 @@ def make_benchmark(
     named = declared.data is not None and set(declared.models) == set(victims)
     unknown = None if named else {"models", "data"}
     config = declared.model_dump(mode="json", exclude=unknown, exclude_none=True)
-    known = {name: Contents.of(victim) for name, victim in victims.items()}
-    inputs = {"the data": data_fingerprint(batch), "the attack": Contents.of(attack)}
+    known = {name: Contents(victim) for name, victim in victims.items()}
+    inputs = {"the data": data_fingerprint(batch), "the attack": Contents(attack)}
     inputs |= {f"the model {name}": contents for name, contents in known.items()}
     question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
     with open_run(Path(folder), question, parts=False) as resume:
         if resume.is_finished:
             check_files(resume.folder, MANIFEST, METADATA)
         rows: list[Row] = resume.recall(_WRITTEN, "") or []
-        exist = (path.exists() for row in rows if row["file"] for path in form.files(resume.folder / row["file"]))
-        written = bool(rows) and all(exist)
+        written = bool(rows) and all((resume.folder / row["file"]).exists() for row in rows if row["file"])
         if not (resume.is_finished and written):
             resume.unfinish()
             check_palette(attack.palette, batch.x[:4], batch.bounds)
@@ -143,7 +144,7 @@ class _Making:
         for key in chunks:
             table = self.resume.recall(key, "")
             if table is not None and (self.resume.part(key).exists() or not any(row["reached"] for row in table)):
-                self.resume.check_part(key)
+                check_part(self.resume.part(key))
                 tables[key] = table
                 progress(_tally(table))
         todo = {key: part for key, part in chunks.items() if key not in tables}
@@ -151,7 +152,7 @@ class _Making:
         own = self.attack if isinstance(executor, InProcess) else None
         if todo:
             self.resume.begin()
-        with executor.map(chunk_work, (plan, own), chunk_tasks(self.batch, todo)) as finished:
+        with closing(executor.map(chunk_work, (plan, own), chunk_tasks(self.batch, todo))) as finished:
             for key, rows, stored in finished:
                 write_config(self.resume.folder, self.config)
                 if stored:

@@ -95,7 +95,7 @@ def versions(policy: str) -> dict[str, str]:
     """Versions of the packages, and the fingerprint of the agent if the policy is one."""
     agent = agent_fingerprint(policy)
     numbers = {"rlab": rlab.__version__} | ({"agent": agent} if agent else {})
-    for package in ("torch", "numpy", "pillow", "pyarrow", "wfdb", "av"):
+    for package in ("torch", "numpy", "pillow", "pyarrow", "av"):
         try:
             numbers[package] = version(package)
         except PackageNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.scores import Grade, GradedSet, Standing, area_row, distance_rows, level_rows, ranking
+from rlab.benchmarking.scores import GradedSet, Record, Standing, ranking
 from rlab.errors import OptionError
 from rlab.present.chart import Chart, Curve
 from rlab.present.page import Block, Charts, Facts, Page, Section, Text
@@ -32,20 +33,17 @@ RULES = (
 
 @dataclass(frozen=True)
 class BenchmarkReport(Report):
-    """How models perform on benchmarks, as rows of plain values. Sets are named BENCHMARK/VICTIM."""
+    """How models perform on benchmarks. Sets are named BENCHMARK/VICTIM."""
 
     verb: ClassVar[str] = "benchmark run"
-    models: tuple[str, ...]
     sets: tuple[GradedSet, ...]  # in the order given
-    grades: tuple[Grade, ...]  # of every model on every set
-    marks: Mapping[str, str]  # fingerprints of the models
     asked: Mapping[str, int]  # queries sent to each model in this run
     seed: int = 0
 
     def __repr__(self) -> str:
         return f"BenchmarkReport({', '.join(self.models)} on {len(self.sets)} sets)"
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[Record]:
         """One row per set, model and level: the accuracy on all samples and on stored files, and the mean L2."""
         return self.levels
 
@@ -61,61 +59,33 @@ class BenchmarkReport(Report):
             figures[name] = Share(Estimate(row["accuracy"], row["low"], row["high"]))
         return figures | {f"queries to {model}": count for model, count in self.asked.items()}
 
-    @cached_property
-    def _pairs(self) -> list[tuple[GradedSet, Grade]]:
-        """Every set with the grade of each model."""
-        known = {(grade.set, grade.model): grade for grade in self.grades}
-        return [(graded, known[graded.name, model]) for graded in self.sets for model in self.models]
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(self.asked)
 
     @cached_property
-    def levels(self) -> list[dict[str, Any]]:
+    def levels(self) -> list[Record]:
         """By set, model and level: accuracy on all samples and on those with a file at the level, and the mean L2."""
-        return [row for graded, grade in self._pairs for row in level_rows(graded, grade, self.seed)]
-
-    @property
-    def distortions(self) -> list[dict[str, Any]]:
-        """By set, model, level and filter: accuracy on the files whose patches mostly hold this filter."""
-        return [
-            {"set": grade.set, "model": grade.model, "distortion": name, "level": level, "accuracy": right / count}
-            | {"samples": count}
-            for _, grade in self._pairs
-            for name, level, count, right in grade.distortions
-        ]
+        return [row for s, model in self._pairs for row in s.by_level(model, self.seed)]
 
     @cached_property
-    def areas(self) -> list[dict[str, Any]]:
+    def distortions(self) -> list[Record]:
+        """By set, model, level and filter: accuracy on the files whose patches mostly hold this filter."""
+        return [row for graded, model in self._pairs for row in graded.by_distortion(model)]
+
+    @cached_property
+    def areas(self) -> list[Record]:
         """By set and model: the area under accuracy by distance with its interval, and quartiles of the distances."""
-        return [area_row(graded, grade, self.seed) for graded, grade in self._pairs]
-
-    @property
-    def curves(self) -> list[dict[str, Any]]:
-        """By set, model and L2: accuracy on the axis shared by all sets with this data and palette."""
-        return [row for graded, grade in self._pairs for row in distance_rows(graded, grade)]
-
-    @property
-    def transfer(self) -> list[dict[str, Any]]:
-        """Accuracy of every model on the files of every set and level; own: the set was made against this model."""
-        return [
-            {
-                "set": row["set"],
-                "model": row["model"],
-                "level": row["level"],
-                "own": (row["set"], row["model"]) in self.own,
-            }
-            | {"accuracy": row["accuracy_stored"], "samples": row["stored"]}
-            for row in self.levels
-        ]
+        return [graded.area(model, self.seed) for graded, model in self._pairs]
 
     @cached_property
     def standings(self) -> list[Standing]:
         """All models, best first."""
-        by_model = {model: [grade for _, grade in self._pairs if grade.model == model] for model in self.models}
-        return ranking(self.sets, by_model, self.marks, self.seed)
+        return ranking(self.sets, self.models, self.seed)
 
-    @cached_property
-    def own(self) -> frozenset[tuple[str, str]]:
-        """Sets and the models that they were made against."""
-        return frozenset((g.name, model) for g in self.sets for model in self.models if g.mark == self.marks[model])
+    @property
+    def _pairs(self) -> list[tuple[GradedSet, str]]:
+        return [(graded, model) for graded in self.sets for model in self.models]
 
     @property
     def shared_level(self) -> str:
@@ -126,7 +96,7 @@ class BenchmarkReport(Report):
     def matrix(self, level: str | None = None) -> tuple[list[str], list[str], np.ndarray[Any, np.dtype[np.float64]]]:
         """Sets, models and accuracy (sets, models) on the files of a level (default: `shared_level`)."""
         name, sets = level or self.shared_level, [graded.name for graded in self.sets]
-        cells = {(row["set"], row["model"]): row["accuracy"] for row in self.transfer if row["level"] == name}
+        cells = {(row["set"], row["model"]): row["accuracy_stored"] for row in self.levels if row["level"] == name}
         if not cells:
             levels = ", ".join(dict.fromkeys(row["level"] for row in self.levels))
             raise OptionError(f"no set has the level {name!r}: the levels are {levels}")
@@ -146,11 +116,8 @@ class BenchmarkReport(Report):
         """Accuracy against distance: one chart per set with a curve per model."""
         charts = []
         for graded in self.sets:
-            curves = []
-            for model in self.models:
-                rows = [row for row in self.curves if row["set"] == graded.name and row["model"] == model]
-                l2, accuracy, *band = np.array([[r["l2"], r["accuracy"], r["low"], r["high"]] for r in rows]).T
-                curves.append(Curve(model, l2, accuracy, (band[0], band[1])))
+            drawn = ((model, graded.curve(model)) for model in self.models)
+            curves = [Curve(model, l2, accuracy, (low, high)) for model, (l2, accuracy, low, high) in drawn]
             charts.append(Chart(f"made against {graded.name}", curves, "L2", "accuracy", percent=True))
         return charts
 
@@ -187,31 +154,33 @@ class BenchmarkReport(Report):
     def _levels(self, graded: GradedSet) -> Table:
         """Models in rows, severities in columns."""
         points = (f"{point}\nL2 {l2:.3g}" for point, l2 in zip(graded.points, graded.severity, strict=True))
-        rows: list[Cells] = []
-        for model in self.models:
-            own = [row for row in self.levels if row["set"] == graded.name and row["model"] == model]
-            rows.append([model, *(Share(row["accuracy"]) for row in own)])
-        return Table(["model", *points], rows, f"Accuracy on {graded.name}, {graded.samples} samples")
+        rows: list[Cells] = [
+            [model, *(Share(row["accuracy"]) for row in graded.by_level(model, self.seed))] for model in self.models
+        ]
+        return Table(["model", *points], rows, f"Accuracy on {graded.name}, {len(graded.samples)} samples")
 
     def _transfers(self) -> Table:
         """Accuracy on the files of a level: sets in rows, models in columns, brackets for a model's own set."""
-        sets, models, matrix = self.matrix()
         rows: list[Cells] = []
-        for name, accuracies in zip(sets, matrix.tolist(), strict=True):
-            shares = {model: Share(accuracy) for model, accuracy in zip(models, accuracies, strict=True)}
-            rows.append([name, *(f"({text(shares[m])})" if (name, m) in self.own else shares[m] for m in models)])
+        for graded, accuracies in zip(self.sets, self.matrix()[2].tolist(), strict=True):
+            shares = zip(self.models, map(Share, accuracies), strict=True)
+            rows.append(
+                [graded.name, *(f"({text(share)})" if model in graded.own else share for model, share in shares)]
+            )
         title = f"Transfer at {self.shared_level}: made against ↓, tested on →, (own set)"
-        return Table(["made against", *models], rows, title)
+        return Table(["made against", *self.models], rows, title)
 
     def _distortions(self) -> Table:
         """Accuracy by the filter on most patches, over all levels."""
-        rows: list[Cells] = []
-        for graded in self.sets:
-            grades = [grade for each, grade in self._pairs if each is graded]
-            for name in dict.fromkeys(name for name, *_ in grades[0].distortions):
-                counts = [[(count, right) for n, _, count, right in grade.distortions if n == name] for grade in grades]
-                pooled = [[sum(each) for each in zip(*pairs, strict=True)] for pairs in counts]
-                rows.append([graded.name, name, pooled[0][0], *(Share(right / count) for count, right in pooled)])
+        counts = defaultdict[tuple[str, str], dict[str, tuple[int, float]]](dict)
+        for row in self.distortions:
+            by_model = counts[row["set"], row["distortion"]]
+            files, right = by_model.get(row["model"], (0, 0.0))
+            by_model[row["model"]] = files + row["samples"], right + row["accuracy"] * row["samples"]
+        rows: list[Cells] = [
+            [name, kind, each[self.models[0]][0], *(Share(right / files) for files, right in each.values())]
+            for (name, kind), each in counts.items()
+        ]
         head = ["set", "distortion", "files", *self.models]
         return Table(head, rows, "Accuracy by main distortion, all levels", words=2)
 

@@ -15,9 +15,8 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.formats import Row
 from rlab.core.distances import measure
 from rlab.errors import InputError, ModelError, OptionError, VictimError
-from rlab.present.page import Banner, Bar, Bars, Block, Number, Page, Section, Text
+from rlab.present.page import Banner, Block, Number, Page, Section, Text
 from rlab.present.report import Metric, Report
-from rlab.present.style import HUES
 from rlab.present.table import Table
 from rlab.progress import Progress, shown
 from rlab.storage.config import check
@@ -100,15 +99,8 @@ class Verification(Report):
         return {"mismatches": len(self.mismatches), "files": self.files, "queries": self.asked}
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
-        rows, colours = self.records(), {False: HUES[2], True: HUES[3]}
-        names = [f"{row['set']}, {row['level']}".removeprefix(", ") for row in rows]
-        shares = [(row["files"] - row["wrong"]) / max(row["files"], 1) for row in rows]
-        bars = [Bar(n, share, f"{share:.0%}", colours[share < 1]) for n, share in zip(names, shares, strict=True)]
         head = ["set", "level", "files", "with a mismatch", "queries"]
-        blocks: list[Block] = [
-            Bars("files without a mismatch", bars),
-            Table(head, [list(row.values()) for row in rows], words=2),
-        ]
+        blocks: list[Block] = [Table(head, [list(row.values()) for row in self.records()], words=2)]
         if self.mismatches:
             wrong = [[each.file, each.what] for each in self.mismatches]
             blocks.append(Table(["file", "what differs"], wrong, "Mismatches", words=2).first(_SHOWN))
@@ -204,26 +196,25 @@ def _wrong_distances(whole: Benchmark, pairs: list[Pair], originals: Mapping[int
 
 def _correct_answers(whole: Benchmark, pairs: list[Pair], name: str, victim: Victim) -> list[Mismatch]:
     """Files on which the victim is right; one query each."""
-    scores = answers_of(name, victim, torch.stack([x for _, x in pairs]))
-    check_outputs(whole, victim, "the victim")
+    scores = answers_of(whole, name, victim, torch.stack([x for _, x in pairs]))
     errs = whole.goal.reached(scores, torch.tensor([row["label"] for row, _ in pairs])).tolist()
     words = f"its victim {name} does not err on it"
     return [Mismatch(row["file"], words) for (row, _), err in zip(pairs, errs, strict=True) if not err]
 
 
-def answers_of(name: str, victim: Victim, x: Tensor) -> Tensor:
-    """The scores (b, k) for x (b, c, *size); an error names the model, since there may be several."""
+def answers_of(whole: Benchmark, name: str, victim: Victim, x: Tensor) -> Tensor:
+    """The scores (b, k) for x (b, c, *size); an error names the model, since there may be several.
+
+    A model with other classes is refused after its first answer; a set without a model may not know how many there are.
+    """
     try:
-        return victim(x.to(victim.device), "verify").cpu()
+        scores = victim(x.to(victim.device), "verify").cpu()
     except VictimError as error:
         raise VictimError(f"model {name!r}: {error}") from error
     except InputError as error:
         raise type(error)(f"model {name!r}: {error}") from error
-
-
-def check_outputs(whole: Benchmark, victim: Victim, name: str) -> None:
-    """Refuse a model with other classes after its first answer; a set without a model may not know them."""
     few = max(row["label"] for row in whole.originals()) >= (victim.classes or 0)
     if few or whole.manifest.outputs not in (0, victim.classes):
         counts = f"has {victim.classes} classes, but the benchmark {whole.name} has {whole.manifest.outputs}"
-        raise ModelError(f"{name} {counts}: use a model with the same classes")
+        raise ModelError(f"the model {name!r} {counts}: use a model with the same classes")
+    return scores

@@ -39,7 +39,6 @@ app = typer.Typer(
 NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); MODEL can be a .yaml file with its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model is less accurate"
-_TABLES = "Folder for the report (default: inside the first benchmark)"
 _TRUSTED = "Load the models that the folder names; only for your own folders"
 
 

@@ -13,7 +13,7 @@ from rlab.errors import OptionError
 from rlab.folders.finished import load_report
 from rlab.present.table import plain, typed
 from rlab.storage.lock import hold
-from rlab.storage.steps import read_versions
+from rlab.storage.run_file import read_versions
 
 DATA_HELP = "Data of the attack, to rebuild inputs that it did not keep"
 

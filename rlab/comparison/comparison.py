@@ -68,7 +68,7 @@ def run_comparison(
         config = {**(settings or {}), "name": name, "budget": budget, "seed": seed, "counted": COUNTED}
         named = {key: contents.mark() for key, contents in named_in(config).items()}
         about = {"config": config, "named": named, "data": data, "model": victim, "attack": contenders[name]}
-        values = resume.step(f"attack {name}", Contents.of(about), lambda: run(name, None).plain(), stale="remake")
+        values = resume.step(f"attack {name}", Contents(about), lambda: run(name, None).plain(), stale="remake")
         return AttackOutcome.from_plain(values)
 
     outcomes, failed = dict[str, AttackOutcome](), dict[str, str]()

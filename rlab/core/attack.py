@@ -29,7 +29,6 @@ from rlab.errors import OptionError, VictimError
 from rlab.filters.palette import FreePixels, Palette, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.storage.journal import Journal
-from rlab.victims.account import PHASES
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 
@@ -88,20 +87,18 @@ class Attack:
         first: int = 0,
         labels: Tensor | None = None,
         progress: Progress = quiet,
-        timed: Tensor | None = None,
         journal: Journal | None = None,
         store: Store = lambda outcome: outcome.perturbed,
     ) -> SearchOutcome:
         """Search one chunk of samples and verify what was found from where `store` has put it.
 
-        `first` is the chunk's position in the run, `labels` are the labels of the whole run. `timed` (n,) counts queries that timed
-        the model before. The `journal` knows answers from before a stop.
+        `first` is the chunk's position in the run, `labels` are the labels of the whole run. The `journal` knows
+        answers from before a stop.
         """
         n = len(batch)
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget, journal)
         x0, y = (value.contiguous().to(victim.device) for value in (batch.x, batch.y))
         clean = self._first_answers(meter, x0, batch, labels)
-        meter.counts[:, PHASES.index("timing")] = 0 if timed is None else timed
         status, flipped = [Status.SKIPPED] * n, None
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = x0.clone(), clean.cpu().clone()

@@ -172,7 +172,7 @@ class Job:
         if folder is None:
             return self._measure(None, progress)
         own = {key: value for key, value in config.items() if key not in ("baseline", "robustbench")}
-        facts = {"the data": data_fingerprint(self.batch), "the model": Contents.of(self.victim)}
+        facts = {"the data": data_fingerprint(self.batch), "the model": Contents(self.victim)}
         with open_run(folder, {"command": "corrupt", **own, **facts}) as resume:
             resume.create()
             write_config(folder, config)

@@ -153,7 +153,7 @@ def explain_declared(
 def _question(options: ExplainOptions, victim: Victim, batch: Batch, compare: bool) -> dict[str, Any]:
     """What a folder of explanations belongs to."""
     own = {name: value for name, value in options.plain().items() if name not in ("model", "data", "pictures")}
-    facts = {"the model": Contents.of(victim), "the data": data_fingerprint(batch)}
+    facts = {"the model": Contents(victim), "the data": data_fingerprint(batch)}
     return {"command": MethodComparison.verb, "compare": compare, **own, **facts, **named_in(own)}
 
 

@@ -20,14 +20,7 @@ from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import BY_RANK, even_grid, hiding_filter
 from rlab.explanation.scores import refuse_unscored
 from rlab.explanation.waves import waves
-from rlab.explanation.white_box import (
-    ablationcam,
-    activation_map,
-    gradcam,
-    gradcam_plus_plus,
-    integrated_gradients,
-    scorecam,
-)
+from rlab.explanation.white_box import CAMS, activation_map, integrated_gradients
 from rlab.filters.palette import refuse_pixels
 from rlab.progress import showing
 from rlab.results.result import AttackResult
@@ -72,10 +65,7 @@ METHODS = {
         Method("lime", partial(linear, "Lime")),
         Method("occlusion", occlusion),
         Method("middle", middle),
-        Method("gradcam", partial(activation_map, gradcam), gradients=True),
-        Method("gradcam++", partial(activation_map, gradcam_plus_plus), gradients=True),
-        Method("ablationcam", partial(activation_map, ablationcam), gradients=True),
-        Method("scorecam", partial(activation_map, scorecam), gradients=True),
+        *(Method(name, partial(activation_map, weights), gradients=True) for name, weights in CAMS.items()),
         Method("integrated_gradients", integrated_gradients, gradients=True),
     )
 }

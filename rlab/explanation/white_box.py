@@ -154,3 +154,11 @@ def scorecam(task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor
         return task.probability(hidden + visible[:, None] * (task.x0[rows] - hidden), rows)
 
     return task.answers(a.shape[1], shown, ROWS).softmax(1)
+
+
+CAMS: dict[str, Weights] = {
+    "gradcam": gradcam,
+    "gradcam++": gradcam_plus_plus,
+    "ablationcam": ablationcam,
+    "scorecam": scorecam,
+}

@@ -55,9 +55,6 @@ VERBS = (
         "rlab.auditing.report:AuditResult",
     ),
     Verb(
-        "audit --detect", "Measure whether classes are still detected in noise.", "rlab.auditing.detection:Detection"
-    ),
-    Verb(
         "train", "Train a prior, or the agent of a paper, on your own models.", "rlab.training.page:Training",
         ("log.jsonl",),
     ),

@@ -131,7 +131,7 @@ def measured_once(
     if resume is None:
         return make(None)
     folder = resume.folder / key
-    tree = resume.step(f"measured {key}", Contents.of(list(about)), lambda: make(folder).tree())
+    tree = resume.step(f"measured {key}", Contents(list(about)), lambda: make(folder).tree())
     figures, curves = ({name: values.numpy() for name, values in tree[part].items()} for part in ("figures", "curves"))
     return RobustnessMeasurement(figures, curves, tree["rows"], AttackResult.load(folder))
 

@@ -19,11 +19,12 @@ from rlab.hardening.before_after import AFTER, BEFORE
 from rlab.hardening.evaluation import RobustnessMeasurement, measure_robustness, measured_once
 from rlab.hardening.options import EvaluationOptions, HardenOptions, HardenRunOptions
 from rlab.hardening.report import Hardened
-from rlab.hardening.trainable import fitting_threads, trainable, twin
+from rlab.hardening.trainable import trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.progress import Progress, showing, shown
 from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.runs.inputs import Data, Model, as_batch, relabelled, taken
+from rlab.runs.threads import fitting_threads, use_threads
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, takes
 from rlab.storage.contents import Contents
@@ -112,13 +113,13 @@ def run_hardening(
     question = {
         "command": Hardened.verb,
         **chosen.plain(),
-        "the model": Contents.of(original),
-        "the options": Contents.of(chosen),
+        "the model": Contents(original),
+        "the options": Contents(chosen),
         "the data": [data_fingerprint(part) for part in (data.train, data.validation) if part is not None],
         **named_in(chosen.plain()),
     }
     with ExitStack() as stack:
-        stack.enter_context(fitting_threads(original, data.train))
+        stack.enter_context(use_threads(fitting_threads(original, data.train)))
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
         with shown(progress, chosen.epochs, "hardening", "epochs") as advance:
             state = trainer.run(resume, advance)

@@ -6,7 +6,6 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +18,6 @@ from rlab.core.goals import Goal, MultiLabel, Untargeted
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import ModelError
-from rlab.runs.stages import fixed_threads
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, SklearnVictim
 from rlab.victims.graphs import GraphVictim
@@ -37,7 +35,6 @@ INSTEAD: dict[type[object], str] = {
     CallableVictim: "a function has no weights: pass the torch module inside it as rlab.TorchVictim(module)",
     object: "only torch modules can be trained: pass one as rlab.TorchVictim(module)",
 }
-_SMALL = 2**26  # parameters times values of an input; below this, threads wait for each other longer than they compute
 
 
 def trainable(model: nn.Module | Victim, batch: Batch) -> TorchVictim:
@@ -67,12 +64,6 @@ def draw_weights(model: nn.Module, seed: int) -> None:
                     f"{type(model).__name__} cannot be trained from scratch: its layer {name or type(layer).__name__!r} has "
                     "weights of its own but no method reset_parameters(), which draws them anew; add one"
                 )
-
-
-def fitting_threads(victim: TorchVictim, batch: Batch) -> AbstractContextManager[None]:
-    """One thread of torch if the model is so small that several take longer, otherwise as many as are set."""
-    work = sum(p.numel() for p in victim.model.parameters()) * batch.x[0].numel()
-    return fixed_threads() if work < _SMALL else nullcontext()
 
 
 def twin(victim: TorchVictim) -> TorchVictim:

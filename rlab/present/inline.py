@@ -51,7 +51,7 @@ def figure_address(figure: Figure, dpi: float | None = None) -> str:
 def figure_svg(figure: Figure, about: str) -> Markup:
     """The figure as an element of a page, in the page's fonts and colours; `about` describes it."""
     content = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rlab"}):  # the same ids every time
         figure.savefig(content, format="svg", transparent=True)
     svg = content.getvalue()
     svg = _LEFT_OUT.sub("", svg[svg.index("<g ") :])

@@ -29,7 +29,7 @@ from rlab.storage.files import opened_arrays
 from rlab.storage.index import ORIGINAL, PERTURBED, Index
 from rlab.storage.names import CONFIG, inside
 from rlab.storage.run_file import reading
-from rlab.storage.steps import check_shard
+from rlab.storage.steps import check_part
 
 Keep = Literal["everything", "flips", "assignments"]
 Pair = tuple[Tensor, Tensor]  # original and perturbed, (n, c, *size) each
@@ -186,7 +186,7 @@ class StoredInputs:
         """The path of a shard; its digest is checked once."""
         path = inside(self.folder, name)
         if name not in self.checked:
-            check_shard(self.folder, path)
+            check_part(path)
             self.checked.add(name)
         return path
 

@@ -34,7 +34,7 @@ from rlab.storage import files
 from rlab.storage.index import read_index
 from rlab.storage.names import CONFIG
 from rlab.storage.run_file import check_files, reading, why_unreadable
-from rlab.storage.tables import StoredTable, redact_table, write_tables
+from rlab.storage.tables import StoredTable, write_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -182,7 +182,7 @@ class AttackResult(ResultData, Report):
         setting = self.setting.to_json()
         arrays = {"assignment": self.assignment, "original": self.original, "perturbed": self.perturbed}
         files.write_arrays(path / files.ARRAYS, {name: each.contiguous() for name, each in arrays.items()}, setting)
-        write_tables(path / files.SAMPLES, [redact_table(to_table(self))], setting)
+        write_tables(path / files.SAMPLES, [files.redact_table(to_table(self))], setting)
         self.write_glance(path)
         return path
 

@@ -118,7 +118,7 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
         return [row or () for row in table[name].to_pylist()]
 
     statuses = {status.value: status for status in Status}
-    counts = [f"queries_{phase}" for phase in PHASES]  # rlab 0.3.0 timed no model
+    counts = [f"queries_{phase}" for phase in PHASES]
     return {
         "ids": tuple(table["id"].to_pylist()),
         "labels": numbers("label", whole=None),

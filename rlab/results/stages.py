@@ -44,7 +44,7 @@ def read_stages(folder: Path) -> list[StageFacts]:
     """The stages of a run folder, in order; an empty list if the run did not learn."""
     with reading(folder):
         return sorted(
-            (StageFacts(**value) for value in read_steps(folder, f"{STAGES}-")), key=lambda facts: facts.first
+            (StageFacts(**value) for _, value in read_steps(folder, f"{STAGES}-")), key=lambda facts: facts.first
         )
 
 

@@ -9,7 +9,7 @@ import errno
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from rlab.runs.learn import learn_first
 from rlab.runs.options import AttackOptions
 from rlab.runs.recheck import check_same_model
 from rlab.runs.stages import Stages, ask_clean, check_stages, cut
-from rlab.runs.threads import ThreadChoice, Threads
+from rlab.runs.threads import chosen_threads, use_threads
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.journal import count_answers
@@ -70,8 +70,8 @@ def run_attack(
         with run.opened(folder, {} if held else run.question(config or {}), config or {}):
             for made, chunks in run.stages():
                 arguments = (made, samples.y, *run.arguments)
-                tasks = chunk_tasks(samples, chunks, run.threads, run.sent)
-                with run.executor.map(ChunkWork, arguments, tasks) as parts:
+                tasks = chunk_tasks(samples, chunks, run.sent)
+                with closing(run.executor.map(ChunkWork, arguments, tasks)) as parts:
                     for part in parts:
                         run.take(part)
         result = run.result() if folder is None else AttackResult.load(folder)
@@ -104,7 +104,6 @@ class AttackRun:
         if self.attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
             raise OptionError("a cache hides how much answers vary: leave out noisy or the cache")
         self.resume: Resume | None = None  # None in memory
-        self.threads: Threads | None = None  # None: as many as torch uses anyway
         self.chunks, self.todo = dict[str, slice](), dict[str, slice]()  # rows of the data, by the chunk's key
         self.saved = 0  # samples
         self.results, self.losses = dict[str, AttackResult](), list[Loss]()
@@ -145,7 +144,7 @@ class AttackRun:
         if folder is None:
             check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
             self._plan(self.attack.chunk, None)
-            with self._in_threads():
+            with self._threads(None):
                 yield
             return
         how = {"parts": self.keep != "assignments" or self.learns, "paid": isinstance(self.victim, HttpVictim)}
@@ -153,10 +152,9 @@ class AttackRun:
             if resume.is_finished:
                 yield
             else:
-                with self._saying_what_is_saved(folder):
+                with self._saying_what_is_saved(folder), self._threads(resume.begun.get("threads")):
                     self._begin(resume, config)
-                    with self._in_threads():
-                        yield
+                    yield
                     recalled = [key for key in self.chunks if key not in self.todo]
                     chunk_work.join_chunks(resume, list(self.chunks), recalled)
                     if lost := chunk_work.left_out(resume):
@@ -168,6 +166,9 @@ class AttackRun:
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         resume.create()
         write_config(resume.folder, config)
+        for key, rows in resume.values("chunk-"):
+            if rows.num_rows and not resume.part(key).exists():
+                resume.drop(key)  # its arrays were deleted
         (resume.folder / PARTS).mkdir(exist_ok=True)
         self.resume = resume
         if self.options is not None and self.options.learn is not None and not self.learns:
@@ -185,12 +186,13 @@ class AttackRun:
                 give_notice(f"{kept:,} answers of the stopped run are read back, so their queries are not paid again")
             resume.begin()
 
-    @contextmanager
-    def _in_threads(self) -> Iterator[None]:
-        """Use the number of threads that fits."""
-        choice = ThreadChoice(self.options, self.attack, self.executor, self.victim, self.samples)
-        with choice.applied(next(iter(self.todo.values()), None), self.resume) as (self.threads, self.executor):
-            yield
+    def _threads(self, begun: str | None) -> AbstractContextManager[None]:
+        """Use the number of threads that fits, here and in workers."""
+        own = None if self.options is None else self.options.threads
+        count = chosen_threads(own, begun, self.victim, self.samples, self.executor)
+        if isinstance(self.executor, Workers):
+            self.executor = replace(self.executor, threads=count)
+        return use_threads(count)
 
     def stages(self) -> Iterator[tuple[Attack | AttackOptions, dict[str, slice]]]:
         """The attack, or the options from which workers build it, and the chunks of each stage, which has its own students."""

@@ -25,14 +25,13 @@ from rlab.results.kept import LETTERS, Keep, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import losses_of, to_table, with_losses
 from rlab.runs.options import AttackOptions
-from rlab.runs.threads import Threads
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.index import ASSIGNMENT, KEPT, ORIGINAL, PERTURBED, Index, read_index
 from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import PARTS
-from rlab.storage.steps import part_path
+from rlab.storage.steps import check_part, part_path
 from rlab.storage.tables import write_tables
 from rlab.victims.base import Victim
 
@@ -45,21 +44,17 @@ class ChunkTask:
     batch: Batch | None  # None if none of its samples could be read
     first: int  # index of its first sample in the run
     losses: Sequence[Loss] = ()  # samples that could not be read
-    timed: Tensor | None = None  # (n,) queries that timed the model
     journal: bytes = b""  # answers that are there already, for a worker on another machine
 
 
-def chunk_tasks(
-    samples: Samples, chunks: Mapping[str, slice], threads: Threads | None = None, sent: Path | None = None
-) -> Iterator[ChunkTask]:
-    """Read chunk after chunk; `threads` knows which samples were timed, and journals in the folder `sent` travel along."""
+def chunk_tasks(samples: Samples, chunks: Mapping[str, slice], sent: Path | None = None) -> Iterator[ChunkTask]:
+    """Read chunk after chunk; journals in the folder `sent` travel along."""
     with read_ahead(samples, list(chunks.values())) as read:
         for key, rows in chunks.items():
             batch, losses = read(rows)
-            known = None if batch is None or threads is None else threads.timed(places(samples, rows, batch.ids))
             journal = None if sent is None else journal_path(sent, key)
             answers = journal.read_bytes() if journal is not None and journal.exists() else b""
-            yield ChunkTask(key, batch, rows.start, losses, known, answers)
+            yield ChunkTask(key, batch, rows.start, losses, answers)
 
 
 def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
@@ -107,7 +102,7 @@ class ChunkWork:
         if not isinstance(self.recipe, Attack):
             self.recipe = self.recipe.build(task.batch)
         attack, before, folder = self.recipe, self.victim.rows.copy(), self.folder
-        search = partial(attack.search, self.victim, task.batch, task.first, self.labels, self.progress, task.timed)
+        search = partial(attack.search, self.victim, task.batch, task.first, self.labels, self.progress)
         if folder is None:
             result = AttackResult.of(search())
             return FinishedChunk(task.key, task.losses, result, sent=self.victim.rows - before)
@@ -184,7 +179,7 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
 
     `recalled` parts, which an earlier process wrote, are checked against their digests."""
     for key in recalled:
-        resume.check_part(key)
+        check_part(resume.part(key))
     parts = [resume.part(key) for key in keys if resume.part(key).exists()]
     if not parts:
         raise DataError(f"none of the samples can be read: {summarise_losses(left_out(resume))}")

@@ -30,12 +30,9 @@ class RayCrew:
             max_restarts=0, num_cpus=cpus, num_gpus=gpus, scheduling_strategy="SPREAD"
         )
 
-    def begin(self, message: bytes) -> Future[bytes]:
-        self.actors.append(actor := self.remote.remote())
-        future: Future[bytes] = actor.begin.remote(message).future()
-        return future
-
-    def do(self, number: int, message: bytes) -> Future[bytes]:
+    def send(self, number: int, message: bytes) -> Future[bytes]:
+        if number == len(self.actors):
+            self.actors.append(self.remote.remote())
         future: Future[bytes] = self.actors[number].do.remote(message).future()
         return future
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -31,7 +30,7 @@ Tasks = Iterable[Any]  # each has a `key`
 MakeWork = Callable[..., Work]  # called with a victim and further arguments
 
 
-# An executor: `with executor.map(make, arguments, tasks) as results` hands the tasks to `make(victim, *arguments)`.
+# An executor: `with closing(executor.map(make, arguments, tasks)) as results` hands the tasks to `make(victim, *arguments)`.
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,8 @@ class InProcess:
     def most_threads(self) -> int:
         return torch.get_num_threads()
 
-    def with_threads(self, count: int) -> InProcess:
-        return self  # torch in this process knows the number
-
-    @contextmanager
-    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
-        yield map(make(self.victim, *arguments), tasks)
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Generator[Any]:
+        yield from map(make(self.victim, *arguments), tasks)
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:
@@ -107,37 +102,29 @@ class Workers:
             return torch.get_num_threads()
         return 1 if self.options.cluster is not None else max(1, torch.get_num_threads() // self.count)
 
-    def with_threads(self, count: int) -> Workers:
-        return replace(self, threads=count)
-
-    @contextmanager
-    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Generator[Any]:
         """Yield the results as they come; the arguments are pickled, so use names and plain values."""
-        with closing(self._results(partial(self._start, make, arguments), iter(tasks))) as results:
-            yield results
-
-    def _results(self, start: Callable[[int, int], Start], tasks: Iterator[Any]) -> Generator[Any]:
-        if (first := next(tasks, None)) is None:
+        start = partial(self._start, make, arguments)
+        made: Iterator[tuple[str, Any]] = ((task.key, task) for task in tasks)
+        if (first := next(made, None)) is None:
             return
-        made = ((task.key, task) for task in chain([first], tasks))
+        made = chain([first], made)
         if self.options.cluster is None:
             yield from hand_out(LocalCrew(), [start(number, self.count) for number in range(self.count)], made)
             return
         with joined(self.options.cluster) as ray:
-            each = (self._threads, int(self.on_gpu))  # CPUs and GPUs of a worker
+            each = (self.threads or self.most_threads, int(self.on_gpu))  # CPUs and GPUs of a worker
             count = self.options.workers or room(ray.cluster_resources(), *each)
             yield from hand_out(RayCrew(ray, *each), [start(number, count) for number in range(count)], made)
-
-    @property
-    def _threads(self) -> int:
-        return self.threads or self.most_threads
 
     def _start(self, make: MakeWork, arguments: tuple[Any, ...], number: int, count: int) -> Start:
         devices = self.options.devices
         device = devices[number % len(devices)] if devices else self.model.device
         name = f"worker {number + 1} of {count}" + (f" on {device}" if device else "")
         model = self.model.model_copy(update={"device": device})
-        return Start(name, _start, (model, self.bounds, self.fingerprint, self._threads, make, arguments))
+        return Start(
+            name, _start, (model, self.bounds, self.fingerprint, self.threads or self.most_threads, make, arguments)
+        )
 
 
 Executor = InProcess | Workers

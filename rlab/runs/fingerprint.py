@@ -35,7 +35,7 @@ _PASSING = (
     "reading",
     "declared",
 )
-_TORCH = ("dtype", "half", "compile", "_compiled")
+_TORCH = ("dtype", "half")
 _RUNTIME = ("session", "interpreter", "model", "client", "triton", "allocated", "path")  # of graphs
 
 
@@ -77,18 +77,18 @@ def _source(source: Source) -> Mapping[str, object]:
 
 def model_fingerprint(victim: Victim) -> str:
     """Tells whether another process has loaded the same model."""
-    return Contents.of(victim).likeness
+    return Contents(victim).likeness
 
 
 def data_fingerprint(samples: Samples) -> str:
     """Digest values, labels, ids and everything that is known of the samples; a source uses its files instead of values."""
-    return Contents.of(samples).mark()
+    return Contents(samples).mark()
 
 
 def inputs_of(victim: Victim, attack: Attack) -> dict[str, Contents]:
     """The model and all parts of an attack that may be objects of the user."""
     parts = {"model": victim, "policy": attack.policy, "filters": attack.palette, "goal": attack.goal}
-    return {f"the {name}": Contents.of(part) for name, part in parts.items()}
+    return {f"the {name}": Contents(part) for name, part in parts.items()}
 
 
 def named_in(config: Mapping[str, Any]) -> dict[str, Contents]:
@@ -101,10 +101,10 @@ def named_in(config: Mapping[str, Any]) -> dict[str, Contents]:
         spec = word.partition("(")[0].partition("@")[0].strip()
         for name in (word, spec, *re.findall(r"['\"]([^'\"]+)['\"]", word)):
             if os.path.isfile(name):
-                named[f"the file {name}"] = Contents.of(digest(Path(name)))
+                named[f"the file {name}"] = Contents(digest(Path(name)))
         module, _, attribute = spec.partition(":")
         if attribute and hasattr(sys.modules.get(module), attribute):
-            named[f"the function {spec}"] = Contents.of(getattr(sys.modules[module], attribute))
+            named[f"the function {spec}"] = Contents(getattr(sys.modules[module], attribute))
     return named
 
 

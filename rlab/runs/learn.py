@@ -155,13 +155,13 @@ class Lessons:
                 return self._in_folder(Path(there) / "learned", {}, {})
         question: dict[str, Any] = {}
         if self.victim is not None and self.samples is not None:
-            question = {"the data": data_fingerprint(self.samples), "the model": Contents.of(self.victim)}
+            question = {"the data": data_fingerprint(self.samples), "the model": Contents(self.victim)}
         return self._in_folder(folder, config, question)
 
     def _in_folder(self, folder: Path, config: Mapping[str, Any], inputs: dict[str, Any]) -> Simulator:
         plan = self._plan()
         if inputs:
-            inputs = inputs | {"the filters": Contents.of(plan and plan.palette)}
+            inputs = inputs | {"the filters": Contents(plan and plan.palette)}
         with open_run(folder, {"command": "learn", **config, **inputs}, paid=True) as resume:
             if not resume.is_finished:
                 resume.create()

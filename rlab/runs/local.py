@@ -16,9 +16,8 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from rlab.runs.worker import Remote
 
-_WATCH = 0.05  # seconds between two looks at the owner
+_PAUSE = 0.05  # seconds between two looks at the owner
 _here = Remote()  # in a worker
-_ready = b""  # its reply to the first message
 
 
 class LocalCrew:
@@ -30,15 +29,11 @@ class LocalCrew:
     def __init__(self) -> None:
         self.processes = list[ProcessPoolExecutor]()
 
-    def begin(self, message: bytes) -> Future[bytes]:
-        process = ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), message))
-        self.processes.append(process)
-        with _no_interrupt():
-            future: Future[bytes] = process.submit(_reply)
-        return future
-
-    def do(self, number: int, message: bytes) -> Future[bytes]:
-        future: Future[bytes] = self.processes[number].submit(_do, message)
+    def send(self, number: int, message: bytes) -> Future[bytes]:
+        if number == len(self.processes):
+            self.processes.append(ProcessPoolExecutor(1, initializer=_watch, initargs=(os.getpid(),)))
+        with _no_interrupt():  # the process starts with its first message
+            future: Future[bytes] = self.processes[number].submit(_do, message)
         return future
 
     def why(self, error: Exception) -> str:
@@ -50,23 +45,17 @@ class LocalCrew:
             process.shutdown(wait=True, kill_workers=True)
 
 
-def _begin(owner: int, message: bytes) -> None:
-    """In the worker: load the model; an error is the first reply."""
-    global _ready
+def _watch(owner: int) -> None:
+    """In the worker, before its first message."""
     process_executor._USE_PSUTIL = False  # or a process that needs much memory for its model is restarted
     threading.Thread(target=_end_with, args=(owner,), daemon=True).start()
-    _ready = _here.begin(message)
 
 
 def _end_with(owner: int) -> None:
     """End this worker at once when its owner has died, even in the middle of a task: nobody would keep the result."""
     while os.getppid() == owner:
-        time.sleep(_WATCH)
+        time.sleep(_PAUSE)
     os._exit(1)
-
-
-def _reply() -> bytes:
-    return _ready
 
 
 def _do(message: bytes) -> bytes:

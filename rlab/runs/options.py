@@ -100,7 +100,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         le=1024,
         exclude=True,
         description="threads of the CPU, for each worker; they may change the last bits of results (default: OMP_NUM_THREADS; "
-        "for a torch model on a CPU one or all, whichever a few timed queries show to be faster)",
+        "for a torch model on a CPU one if it is small, otherwise all)",
     )
 
     @field_validator("surrogate", mode="before")

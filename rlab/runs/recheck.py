@@ -22,8 +22,6 @@ from rlab.victims.account import PHASES
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 
-_TIE = 1e-3  # relative difference of the two highest scores below which rounding decides the label
-
 
 @dataclass(frozen=True)
 class CleanAnswer:
@@ -37,7 +35,7 @@ class CleanAnswer:
 def check_same_model(
     attack: Attack, victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[str, slice]
 ) -> None:
-    """Refuse to go on if the label or a score of a sample has changed; `chunks` are the finished ones.
+    """Refuse to go on if a score of a sample has changed; `chunks` are the finished ones.
 
     The query counts for the budget of its sample, so a sample that has spent its budget is of no use.
     """
@@ -54,7 +52,7 @@ def check_same_model(
     answer = meter(sample.x.contiguous().to(victim.device), torch.zeros(1, dtype=torch.int64), "resume")
     victim.reading = reading  # one row is too little to recognise them for the whole run
     scores = victim.probabilities(answer)[0].cpu()
-    if not meter.lost.any() and not _same(victim, known.scores, scores):
+    if not meter.lost.any() and not same_answers(victim, known.scores, scores):
         before, now = (_words(victim, each) for each in (known.scores, scores))
         raise FolderError(
             f"{resume.folder} was begun with another model: its answer to the unchanged sample {sample.ids[0]!r} was {before}, "
@@ -84,15 +82,6 @@ def _in_journals(victim: Victim, samples: Samples, folder: Path) -> Iterator[Cle
             victim.reading = reading  # all samples of a chunk recognise them better than those of one request
             spent = sum(each.sent * int((each.samples == 0).sum()) for each in arrived)
             yield CleanAnswer(first, victim.probabilities(scores)[0], spent)
-
-
-def _same(victim: Victim, before: Tensor, now: Tensor) -> bool:
-    if not same_answers(victim, before, now):
-        return False
-    if victim.prediction != "classes" or victim.multilabel or before.argmax() == now.argmax():
-        return True
-    high, second = before.topk(2).values.tolist()
-    return bool(high - second <= _TIE * high)
 
 
 def _words(victim: Victim, scores: Tensor) -> str:

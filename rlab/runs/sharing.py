@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -50,14 +50,7 @@ class WorkerOptions(Options):
     @field_validator("cluster")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        if value in (None, HERE, FOUND):
-            return value
-        try:
-            parts = urlsplit(value)
-            valid = parts.scheme == "ray" and bool(parts.hostname) and parts.port is not None
-        except ValueError:  # the port is not a number
-            valid = False
-        if not valid:
+        if value not in (None, HERE, FOUND) and not re.fullmatch(r"ray://[^/?#]+:\d+", str(value)):
             forms = f"ray://HOST:PORT, {FOUND} for the cluster this machine belongs to, or {HERE} for one started here"
             raise ValueError(f"expected {forms}")
         return value

@@ -9,7 +9,6 @@ inputs kept aside. So the results depend neither on the number of workers nor on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +30,7 @@ from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import Proposals, kept_proposals
 from rlab.runs.chunk_work import ChunkTask
 from rlab.runs.options import AttackOptions
+from rlab.runs.threads import use_threads
 from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import check_digest, file_digest
@@ -84,7 +84,7 @@ class Stages:
         key, path = stage_key(number), stage_file(self.resume.folder, number)
         known = self.resume.recall(key, "")
         if known is None or not path.exists():
-            self.resume.begin(key)
+            self.resume.begin()
             path.parent.mkdir(exist_ok=True)
             answers = Answers.join(list(self._answers(first)))
             if len(set(answers.source)) < FEWEST:
@@ -100,7 +100,7 @@ class Stages:
     def _distil(self, number: int, answers: Answers) -> Simulator:
         self.say(f"learning from {len(answers):,} answers")
         before = self.resume.recall(stage_key(number - 1), "") if number else None
-        with fixed_threads():
+        with use_threads(THREADS):
             return distil(
                 answers,
                 self.samples.bounds,
@@ -139,13 +139,3 @@ class Stages:
 def spread(rows: Tensor, most: int) -> Tensor:
     """At most this many of the rows (n,), evenly spread."""
     return rows if len(rows) <= most else rows[torch.arange(most) * len(rows) // most]
-
-
-@contextmanager
-def fixed_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from rlab import __version__
@@ -21,11 +21,12 @@ Tasks = Iterator[tuple[str, Any]]  # by key; a task is built when a worker is fr
 
 @dataclass(frozen=True)
 class Start:
-    """How a worker begins: `make(*arguments)` returns its `Work`; all of it is pickled."""
+    """How a worker begins, its first message: `make(*arguments)` returns its `Work`; all of it is pickled."""
 
     name: str  # as in error messages
     make: Callable[..., Work]
     arguments: tuple[Any, ...]
+    version: str = __version__
 
 
 class Remote:
@@ -33,31 +34,34 @@ class Remote:
 
     work: Work
 
-    def begin(self, message: bytes) -> bytes:
+    def do(self, message: bytes) -> bytes:
+        """Begin, or do a task."""
+        try:
+            given = pickle.loads(message)
+            if not isinstance(given, Start):
+                return pack(self.work(given))
+            self._begin(given)
+            return pack(None)
+        except Exception as error:
+            return pickle.dumps(_portable(error))
+
+    def _begin(self, start: Start) -> None:
         warnings.simplefilter("ignore", Notice)  # the owner gives the notices
         sys.stdout = sys.stderr  # the owner's output holds the results
-        return _reply(lambda: self._load(*pickle.loads(message)))
-
-    def _load(self, version: str, start: Start) -> None:
-        if version != __version__:
-            raise InputError(f"the worker has rlab {__version__} and this process {version}: install the same version")
+        if start.version != __version__:
+            both = f"the worker has rlab {__version__} and this process {start.version}"
+            raise InputError(f"{both}: install the same version")
         self.work = start.make(*start.arguments)
-
-    def do(self, message: bytes) -> bytes:
-        return _reply(lambda: self.work(pickle.loads(message)))
 
 
 class Crew(Protocol):
-    """Starts workers, which are numbered, and sends them messages."""
+    """Workers by number."""
 
     patience: float | None  # seconds until the first worker is ready; None: no limit
     lost: tuple[type[Exception], ...]  # errors that say that a worker or its machine is gone
 
-    def begin(self, message: bytes) -> Future[bytes]:
-        """Start one more worker."""
-
-    def do(self, number: int, message: bytes) -> Future[bytes]:
-        """Send a task to a worker."""
+    def send(self, number: int, message: bytes) -> Future[bytes]:
+        """Send a message to a worker; the first message to the next number starts one more."""
 
     def why(self, error: Exception) -> str:
         """Say in a few words how a worker was lost."""
@@ -69,12 +73,9 @@ class Crew(Protocol):
 def hand_out(crew: Crew, starts: Sequence[Start], tasks: Tasks) -> Generator[Any]:
     """Yield the values of tasks as workers finish them. A worker that is lost ends the run."""
     first = list(islice(tasks, len(starts)))  # no more workers than tasks
-    messages = [(key, pack(task)) for key, task in first]
+    waiting, patience = chain(first, tasks), crew.patience
     with closing(crew):
-        busy = {
-            crew.begin(pack((__version__, start))): (number, "") for number, start in enumerate(starts[: len(first)])
-        }
-        patience = crew.patience
+        busy = {crew.send(number, pack(start)): (number, "") for number, start in enumerate(starts[: len(first)])}
         while busy:
             ended, _ = wait(busy, timeout=patience, return_when=FIRST_COMPLETED)
             if not ended:
@@ -84,11 +85,8 @@ def hand_out(crew: Crew, starts: Sequence[Start], tasks: Tasks) -> Generator[Any
             for future in ended:
                 number, key = busy.pop(future)
                 value = _value(crew, future, starts[number].name, key)
-                if messages:
-                    given, message = messages.pop(0)
-                    busy[crew.do(number, message)] = number, given
-                elif (task := next(tasks, None)) is not None:
-                    busy[crew.do(number, pack(task[1]))] = number, task[0]
+                if (task := next(waiting, None)) is not None:
+                    busy[crew.send(number, pack(task[1]))] = number, task[0]
                 if key:
                     yield value
 
@@ -114,14 +112,6 @@ def pack(message: Any) -> bytes:
         return pickle.dumps(message)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise OptionError(f"workers load everything by name, but this exists only in this process: {error}") from error
-
-
-def _reply(make: Callable[[], Any]) -> bytes:
-    """In a worker: pack what `make` returns, or its error."""
-    try:
-        return pack(make())
-    except Exception as error:
-        return pickle.dumps(_portable(error))
 
 
 def _portable(error: Exception) -> Exception:

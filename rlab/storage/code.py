@@ -1,22 +1,22 @@
-"""The code of a function: its source if its file still holds it, else its bytecode; and the names that it uses.
+"""The code of functions: digests of bytecode, the names that it uses, and the installed package that code belongs to.
 
-The file may have changed since Python loaded it, so its text counts only if it compiles to the code that runs.
+Comments, documentation and places in a file do not count; the version of Python does, because it compiles differently.
 """
 
 from __future__ import annotations
 
 import dis
-import hashlib
-import linecache
+import importlib
 import sys
 import sysconfig
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import types
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from site import getsitepackages, getusersitepackages
 from types import CodeType
+from typing import Any
 
 _SAID = ("rlab", "torch")  # a run folder notes their versions and Python's; a run may go on with others
 
@@ -32,7 +32,7 @@ def _libraries() -> tuple[str, ...]:
 @cache
 def is_installed(file: str) -> bool:
     """Whether a file of code belongs to Python, to rlab or to an installed package."""
-    return file.startswith("<frozen") or f"{file}/".startswith(_libraries()) or file.startswith(_libraries())
+    return file.startswith(("<frozen", *_libraries())) or f"{file}/".startswith(_libraries())
 
 
 @cache
@@ -51,30 +51,16 @@ def package(module: str) -> str | None:
         return root
 
 
-def code_digest(code: CodeType) -> str:
-    """Digest the source of a function, or its bytecode without a file that holds it; a lambda has only bytecode."""
-    text = None if code.co_name == "<lambda>" else _texts(code.co_filename, _read(code.co_filename)).get(code)
-    return hashlib.sha256((_bytecode(code) if text is None else text).encode()).hexdigest()
-
-
-def _read(file: str) -> str:
-    linecache.checkcache(file)
-    return "".join(linecache.getlines(file))
-
-
-@lru_cache(maxsize=64)
-def _texts(file: str, source: str) -> dict[CodeType, str]:
-    """The lines of every function in a source, by the code that they compile to."""
-    try:
-        whole = compile(source, file, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError):
-        return {}
-    lines = source.splitlines(keepends=True)
-    return {code: "".join(lines[code.co_firstlineno - 1 : _last(code)]) for code in _nested(whole)}
-
-
-def _last(code: CodeType) -> int:
-    return max(line for each in _nested(code) for _, _, line in each.co_lines() if line is not None)
+def bytecode(value: object) -> str:
+    """A constant as text; of code, everything but its name, its place and its documentation."""
+    if isinstance(value, CodeType):
+        names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
+        sizes = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags)
+        return repr([value.co_code, names, sizes, value.co_exceptiontable, *map(bytecode, value.co_consts)])
+    if isinstance(value, tuple | frozenset):
+        parts = map(bytecode, value)
+        return f"{type(value).__name__}({', '.join(parts if isinstance(value, tuple) else sorted(parts))})"
+    return f"{type(value).__name__} {value!r}"
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -85,37 +71,56 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(each)
 
 
-def _bytecode(value: object) -> str:
-    """A constant as text; of code, everything but its name, its place and its documentation."""
-    if isinstance(value, CodeType):
-        names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
-        sizes = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags)
-        return repr([value.co_code, names, sizes, value.co_exceptiontable, *map(_bytecode, value.co_consts)])
-    if isinstance(value, tuple | frozenset):
-        parts = map(_bytecode, value)
-        return f"{type(value).__name__}({', '.join(parts if isinstance(value, tuple) else sorted(parts))})"
-    return f"{type(value).__name__} {value!r}"
-
-
-@dataclass(frozen=True)
-class Names:
-    """What the code of a function names: globals, imported modules, and everything else, such as attributes."""
-
-    globals: set[str] = field(default_factory=set)
-    imports: set[tuple[str, int]] = field(default_factory=set)  # with the number of dots before the name
-    others: set[str] = field(default_factory=set)
-
-
 @lru_cache(maxsize=1024)
-def names_in(code: CodeType) -> Names:
-    names, level = Names(), 0
-    for each in _nested(code):
-        names.others.update(each.co_names)
-        for step in dis.get_instructions(each):
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                names.globals.add(step.argval)
-            elif step.opname == "LOAD_CONST" and type(step.argval) is int:
-                level = step.argval
-            elif step.opname == "IMPORT_NAME":  # after the number of dots and the names to import
-                names.imports.add((step.argval, level))
-    return names
+def _names(code: CodeType) -> tuple[set[str], set[tuple[str, int]]]:
+    """The global names of a function, and the modules that it imports, with the number of dots before their names."""
+    names, imports, level = set[str](), set[tuple[str, int]](), 0
+    for step in (step for each in _nested(code) for step in dis.get_instructions(each)):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names.add(step.argval)
+        elif step.opname == "LOAD_CONST" and type(step.argval) is int:
+            level = step.argval
+        elif step.opname == "IMPORT_NAME":  # after the number of dots and the names to import
+            imports.add((step.argval, level))
+    return names, imports
+
+
+def used_by(function: types.FunctionType) -> dict[str, object]:
+    """What the code of a function uses: its closure, and if it is the user's also globals, imports, and members of modules."""
+    code, around, used = function.__code__, function.__globals__, dict[str, object]()
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            used[name] = cell.cell_contents
+        except ValueError:  # it is still empty
+            continue
+    if is_installed(code.co_filename):
+        return used
+    names, imports = _names(code)
+    used |= {name: around[name] for name in sorted(names) if name in around}
+    used |= {f"import {name}": _imported(name, level, around) for name, level in sorted(imports)}
+    members, found = {name for each in _nested(code) for name in each.co_names}, dict[str, object]()
+    modules = [(name, value) for name, value in used.items() if is_own(value)]
+    for path, module in modules:  # members of modules of the user, which these names can mean
+        found[f"{path} (file)"] = _text(module)
+        inner = {f"{path}.{name}": vars(module)[name] for name in sorted(members & vars(module).keys())}
+        seen = [one for _, one in modules]
+        modules += [(at, value) for at, value in inner.items() if is_own(value) and value not in seen]
+        found |= inner
+    return used | found
+
+
+def is_own(value: object) -> bool:
+    """Whether a value is a module of the user."""
+    return isinstance(value, types.ModuleType) and not package(value.__name__)
+
+
+def _text(module: Any) -> bytes | None:
+    return None if module.__file__ is None else Path(module.__file__).read_bytes()
+
+
+def _imported(name: str, level: int, around: Mapping[str, Any]) -> object:
+    """The module that a function imports while it runs; None if there is none."""
+    try:
+        return importlib.import_module("." * level + name, around.get("__package__"))
+    except ImportError:
+        return None

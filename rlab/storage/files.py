@@ -32,7 +32,7 @@ from rlab.storage.stored import write_atomically as write_atomically
 
 T = TypeVar("T")
 
-_TENSOR = "__tensor__"
+_TENSOR, _TABLE = "__tensor__", "__table__"
 _PLAIN = {str, int, float, bool, type(None)}
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -131,7 +131,7 @@ def read_arrays(path: Path, *names: str) -> tuple[dict[str, Tensor], str]:
 
 
 def write_tree(path: Path, tree: Any) -> None:
-    """Write nested dictionaries and lists of plain values and tensors as one safetensors file."""
+    """Write nested dictionaries and lists of plain values, tensors and tables as one safetensors file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, tree_to_bytes(tree))
 
@@ -140,15 +140,6 @@ def tree_to_bytes(tree: Any) -> bytes:
     arrays: dict[str, Tensor] = {}
     plain = json.dumps(redact(_without_tensors(tree, arrays)))
     return to_bytes(arrays or {"": torch.zeros(0)}, metadata={SETTING: plain})
-
-
-def has_tensors(value: Any) -> bool:
-    """Whether JSON cannot hold the value."""
-    if type(value) in _PLAIN or (type(value) is list and set(map(type, value)) <= _PLAIN):
-        return False  # the common case
-    if isinstance(value, Mapping):
-        return any(has_tensors(inner) for inner in value.values() if type(inner) not in _PLAIN)
-    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(has_tensors, value)))
 
 
 def read_tree(path: Path) -> Any:
@@ -160,11 +151,18 @@ def read_tree(path: Path) -> Any:
 
 
 def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:
-    """Return JSON values and move tensors into `arrays`; number keys, as in optimizer states, stay numbers."""
+    """Return JSON values and move tensors and tables into `arrays`; number keys, as in optimizer states, stay numbers."""
+    if type(tree) in _PLAIN or (type(tree) is list and set(map(type, tree)) <= _PLAIN):
+        return tree  # the common case
     if isinstance(tree, Tensor):
         name = f"{len(arrays):05d}"
         arrays[name] = tree.detach().cpu().clone().contiguous()  # safetensors refuses tensors that share memory
         return {_TENSOR: name}
+    if isinstance(tree, pa.Table):
+        name, file = f"{len(arrays):05d}", io.BytesIO()
+        pq.write_table(redact_table(tree), file)
+        arrays[name] = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+        return {_TABLE: name}
     if isinstance(tree, Mapping):
         return {"dict": [[key, _without_tensors(value, arrays)] for key, value in tree.items()]}
     if isinstance(tree, list | tuple):
@@ -178,8 +176,22 @@ def _with_tensors(plain: Any, arrays: Mapping[str, Tensor]) -> Any:
     if isinstance(plain, dict):
         if _TENSOR in plain:
             return arrays[plain[_TENSOR]]
+        if _TABLE in plain:
+            with pa.BufferReader(arrays[plain[_TABLE]].numpy()) as file:
+                table = pq.ParquetFile(file).read(use_threads=False)
+            table.validate(full=True)  # otherwise Arrow would trust a wrong length inside it
+            return table
         return {key: _with_tensors(value, arrays) for key, value in plain["dict"]}
     return plain
+
+
+def redact_table(table: pa.Table) -> pa.Table:
+    """Remove secrets from the table's text columns."""
+    for at, column in enumerate(table.schema):
+        texts = table.column(at).to_pylist() if pa.types.is_string(column.type) else []
+        if (clean := redact(texts)) != texts:
+            table = table.set_column(at, column, pa.array(clean, pa.string()))
+    return table
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> None:

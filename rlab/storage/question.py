@@ -26,20 +26,21 @@ class Question:
 
     def differ(self, before: Mapping[str, Any]) -> list[str]:
         """The keys whose values differ from stored ones; marks that fit leave out what the stored ones do."""
-        for key in [key for key, contents in self.contents.items() if contents.fits(before.get(key))]:
-            self.values[key] = before[key]
+        self.values |= {key: before[key] for key, contents in self.contents.items() if contents.fits(before.get(key))}
         return sorted(key for key in {*before, *self.values} if before.get(key) != self.values.get(key))
 
     def refuse_other(self, folder: Path, begun: RunFile) -> None:
         """Refuse a folder that was begun by another version, command or configuration."""
-        before, version = begun.configuration, begun.versions["rlab"]
+        version, (mine, theirs) = (
+            begun.versions["rlab"],
+            (each.get("command") for each in (self.values, begun.configuration)),
+        )
         if version.split(".")[:2] != __version__.split(".")[:2]:
             both = f"was begun by rlab {version}, but this is {__version__}"
             raise FolderError(f"{folder} {both}: continue it with that version, or {HINT}")
-        mine, theirs = self.values.get("command"), before.get("command")
         if mine != theirs:
             raise FolderError(f"{folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {HINT}")
-        differ = self.differ(before)
+        differ = self.differ(begun.configuration)
         if lost := self.lost():
             raise FolderError(f"{folder} cannot be resumed, because rlab cannot recognise {lost}: {HINT}")
         if differ:

@@ -9,7 +9,6 @@ when its file exists (`rlab.storage.steps`). A run that fails before its first f
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,27 +16,25 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rlab.errors import FolderError, WorkerLost, give_notice
-from rlab.storage import steps
 from rlab.storage.contents import Contents
 from rlab.storage.journal import count_answers, journal_path
 from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import CONFIG, refuse_strange
 from rlab.storage.question import HINT, Question
 from rlab.storage.run_file import (
+    LEFTOVER,
     PARTS,
     RUN,
     RunFile,
-    check_digest,
     current_versions,
     file_digest,
     read_run,
     remove_leftovers,
 )
-from rlab.storage.steps import THREADS, Step, part_path, read_step
+from rlab.storage.steps import ARRAYS, Step, part_path, read_step, read_steps, step_path, step_paths, stored_step
 
 Value = TypeVar("Value")
 Mark = str | Contents  # what a step depends on
-_UNWRITTEN = re.compile(rf"{re.escape(RUN)}\.[0-9a-f]{{16}}\.part")  # what a kill leaves of the first file
 _BEFORE = "ledger.sqlite"  # what earlier versions wrote in place of `run.json`
 
 
@@ -72,8 +69,7 @@ class Resume:
     def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True, journals: bool = False) -> None:
         self.folder, self.keeps_parts, self.keeps_journals = folder, parts, journals
         self.asked = Question(question)
-        self.used = False  # whether steps ran
-        self.before = dict[str, str]()  # versions and device of the process that began the run, until they are compared
+        self.used, self.compared = False, False  # whether steps ran, and whether the versions were compared
         refuse_strange(folder)
         self.run: RunFile | None = read_run(folder)
         if self.run is None:
@@ -84,7 +80,7 @@ class Resume:
             self.forget()
         else:
             self.asked.refuse_other(folder, self.run)
-            self.before = self.run.versions
+        self.begun = {} if self.run is None else self.run.versions  # those of the process that began the run
 
     def _refuse_filled(self) -> None:
         """Refuse a folder without `run.json` that holds anything else."""
@@ -96,13 +92,13 @@ class Resume:
     def _names(self) -> set[str]:
         """The names in the folder, but for the lock and what a kill left of `run.json`."""
         names = {path.name for path in self.folder.iterdir()} - {LOCK}
-        return {name for name in names if not _UNWRITTEN.fullmatch(name)}
+        return {name for name in names if not (name.startswith(f"{RUN}.") and name.endswith(LEFTOVER))}
 
     def step(
         self, key: str, fingerprint: Mark, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
     ) -> Value:
         """Return the value stored under this key and fingerprint, or make it; `stale` is for another fingerprint."""
-        stored = self._stored(key)
+        stored = stored_step(self.folder, key)
         if stored is not None and _fits(fingerprint, stored):
             value: Value = stored.value
             return value
@@ -115,11 +111,11 @@ class Resume:
 
     def recall(self, key: str, fingerprint: Mark) -> Any | None:
         """Return the value recorded under this key and fingerprint, or None."""
-        stored = self._stored(key)
+        stored = stored_step(self.folder, key)
         return stored.value if stored is not None and _fits(fingerprint, stored) else None
 
     def refuse_other(self, key: str, fingerprint: Mark) -> None:
-        stored = self._stored(key)
+        stored = stored_step(self.folder, key)
         if stored is not None and not _fits(fingerprint, stored):
             raise FolderError(f"{self.folder} holds results of another configuration ({key} differs): {HINT}")
 
@@ -135,17 +131,16 @@ class Resume:
 
     def fingerprint(self, key: str) -> str | None:
         """Return a finished step's fingerprint, or None."""
-        stored = self._stored(key)
+        stored = stored_step(self.folder, key)
         return None if stored is None else stored.fingerprint
 
     def finished(self, prefix: str = "") -> list[str]:
         """List the keys of finished steps that start with `prefix`, sorted."""
-        return [] if self.run is None else list(steps.step_paths(self.folder, prefix))
+        return list(step_paths(self.folder, prefix))
 
     def values(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Yield keys and values of finished steps that start with `prefix`, sorted by key."""
-        for key, path in steps.step_paths(self.folder, prefix).items():
-            yield key, read_step(path).value
+        return read_steps(self.folder, prefix)
 
     def part(self, key: str) -> Path:
         return part_path(self.folder, key)
@@ -156,12 +151,15 @@ class Resume:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._write(RunFile(configuration=self.asked.values, versions=current_versions()))
 
-    def begin(self, key: str = "") -> None:
+    def begin(self) -> None:
         """Create the folder before a step runs, and say once if other versions or another device go on with the run."""
         self.used = True
         self.create()
-        now, before, self.before = current_versions(), self.before, {}
-        if differ := [name for name in ("torch", "Python", "device") if before.get(name, now[name]) != now[name]]:
+        compared, self.compared = self.compared, True
+        if compared or not self.begun:
+            return
+        now, before = current_versions(), self.begun
+        if differ := [name for name in now if name != "rlab" and before.get(name, now[name]) != now[name]]:
             begun, here = (", ".join(f"{name} {versions[name]}" for name in differ) for versions in (before, now))
             other = f"was begun with {begun} and goes on with {here}"
             give_notice(f"{self.folder} {other}: results may differ in their last bits")
@@ -183,28 +181,27 @@ class Resume:
 
     def _is_bare(self) -> bool:
         """Whether nothing is finished and the folder holds only what a run writes before its first result."""
-        finished = {*self.finished()} - {THREADS}
-        return not finished and not self.is_finished and self._names() <= {CONFIG, PARTS, RUN}
+        return not self.finished() and not self.is_finished and self._names() <= {CONFIG, PARTS, RUN}
 
     def clean(self) -> None:
-        """Remove half-written files, and arrays and journals of no use, and forget steps whose arrays were deleted."""
+        """Remove half-written files, and arrays and journals of no use."""
         if self.run is None:
-            for path in self.folder.glob(f"{RUN}.*.part"):
+            for path in self.folder.glob(f"{RUN}.*{LEFTOVER}"):
                 path.unlink(missing_ok=True)
             return
         remove_leftovers(self.folder)
         if not self.is_finished:
-            for key, path in steps.step_paths(self.folder).items():
-                if not self.part(key).exists() and path.suffix == ".parquet" and read_step(path).arrays is not None:
-                    self.drop(key)
             self.unfinish()
-            for path in {*(self.folder / PARTS).glob("*.safetensors")} - {self.part(key) for key in self.finished()}:
-                path.unlink(missing_ok=True)
+            self._remove_arrays({self.part(key) for key in self.finished()})
         for key in () if self.keeps_journals else self.finished():
             if (
                 journal := journal_path(self.folder, key)
-            ).exists():  # a read-only medium refuses to remove even nothing
+            ).exists():  # a read-only medium refuses even to remove nothing
                 journal.unlink()
+
+    def _remove_arrays(self, but: set[Path]) -> None:
+        for path in {*(self.folder / PARTS).glob(f"*{ARRAYS}")} - but:
+            path.unlink(missing_ok=True)
 
     @property
     def is_finished(self) -> bool:
@@ -217,32 +214,21 @@ class Resume:
         assert self.run is not None
         if not self.run.files:
             files = {name: file_digest(self.folder / name) for name in names}
-            for key, path in steps.step_paths(self.folder).items() if self.keeps_parts else ():
+            for key, path in step_paths(self.folder).items() if self.keeps_parts else ():
                 digest = read_step(path).arrays if self.part(key).exists() else None
                 files |= {f"{PARTS}/{self.part(key).name}": digest} if digest else {}
             self._write(self.run.model_copy(update={"files": files}))
         if not self.keeps_parts:
-            steps.remove_arrays(self.folder)
-
-    def check_part(self, key: str) -> None:
-        """Refuse arrays that differ from what the step wrote."""
-        stored = self._stored(key)
-        if stored is not None and stored.arrays is not None:
-            check_digest(self.part(key), stored.arrays)
+            self._remove_arrays(set())
 
     def drop(self, key: str) -> None:
         """Forget a step, so that it runs again."""
-        if path := steps.step_path(self.folder, key):
-            path.unlink(missing_ok=True)
+        step_path(self.folder, key).unlink(missing_ok=True)
 
     def unfinish(self) -> None:
         """Forget the run's files, so that they are made again."""
         if self.run is not None and self.run.files:
             self._write(self.run.model_copy(update={"files": {}}))
-
-    def _stored(self, key: str) -> Step | None:
-        path = None if self.run is None else steps.step_path(self.folder, key)
-        return None if path is None else read_step(path)
 
     def _write(self, run: RunFile) -> None:
         if run != self.run:
@@ -251,6 +237,5 @@ class Resume:
 
 
 def _fits(fingerprint: Mark, stored: Step) -> bool:
-    return (
-        fingerprint.fits(stored.fingerprint) if isinstance(fingerprint, Contents) else fingerprint == stored.fingerprint
-    )
+    same = fingerprint == stored.fingerprint
+    return fingerprint.fits(stored.fingerprint) if isinstance(fingerprint, Contents) else same

@@ -81,12 +81,19 @@ def why_unreadable(folder: Path, command: str, what: str) -> str:
 
 
 def current_versions() -> dict[str, str]:
-    """Return the versions and the device, which decide the last bits of a result."""
+    """Return the versions, the device and its threads, which decide the last bits of a result."""
     import torch  # here: `rlab serve` starts without it
 
     cpu = f"{platform.machine()} CPU ({torch.backends.cpu.get_cpu_capability()})"
     device = torch.cuda.get_device_name() if torch.cuda.is_initialized() else cpu
-    return {"rlab": __version__, "Python": platform.python_version(), "torch": torch.__version__, "device": device}
+    versions = {"rlab": __version__, "Python": platform.python_version(), "torch": torch.__version__}
+    return {**versions, "device": device, "threads": str(torch.get_num_threads())}
+
+
+def read_versions(folder: Path) -> dict[str, str]:
+    """Read the versions, the device and the threads a run was begun with; empty without `run.json`."""
+    run = read_run(folder)
+    return {} if run is None else run.versions
 
 
 def check_files(folder: Path, *names: str) -> None:

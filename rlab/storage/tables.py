@@ -42,15 +42,6 @@ def release() -> None:
     pa.default_memory_pool().release_unused()
 
 
-def redact_table(table: pa.Table) -> pa.Table:
-    """Remove secrets from the table's text columns."""
-    for at, column in enumerate(table.schema):
-        texts = table.column(at).to_pylist() if pa.types.is_string(column.type) else []
-        if (clean := redact(texts)) != texts:
-            table = table.set_column(at, column, pa.array(clean, pa.string()))
-    return table
-
-
 def write_tables(path: Path, parts: Iterable[pa.Table], setting: str) -> None:
     """Write tables with the same columns, which hold no secrets, as one file."""
     with replacing(path) as file, ExitStack() as stack:

@@ -161,7 +161,7 @@ def open_folder(
     folder: Path, options: TrainingOptions, victims: Sequence[Victim], batch: Batch
 ) -> AbstractContextManager[Resume]:
     """The folder of a training: it resumes with the same options, models and data, and refuses others."""
-    plain, models = options.plain(), Contents.of(list(victims))
+    plain, models = options.plain(), Contents(list(victims))
     declared = {"command": "train", **plain, "the models": models, "the data": data_fingerprint(batch)}
     return open_run(folder, declared | named_in(plain))
 

@@ -15,8 +15,8 @@ from rlab.storage.journal import Journal
 from rlab.victims.failures import Unanswered
 from rlab.victims.limit import spend
 
-PHASES = ("search", "cleanup", "verify", "timing", "train", "learn", "resume")
-STORED = PHASES[:4]  # those in the table of a run's samples
+PHASES = ("search", "cleanup", "verify", "train", "learn", "resume")
+STORED = PHASES[:3]  # those in the table of a run's samples
 
 
 class Account:
@@ -29,13 +29,12 @@ class Account:
         self.lost = torch.zeros(samples, dtype=torch.bool)  # samples whose last affordable query was not answered
 
     def spent(self, samples: Tensor) -> Tensor:
-        """(n,) queries so far in all phases but `timing`, which told the search nothing."""
-        counts = self.counts[samples.cpu()]
-        return (counts.sum(1) - counts[:, PHASES.index("timing")]).to(samples.device)
+        """(n,) queries so far."""
+        return self.counts[samples.cpu()].sum(1).to(samples.device)
 
     def left(self, samples: Tensor) -> Tensor:
         """(n,) queries left."""
-        return (math.inf if self.budget is None else self.budget) - self.counts[samples.cpu()].sum(1).to(samples.device)
+        return (math.inf if self.budget is None else self.budget) - self.spent(samples)
 
     def allows(self, samples: Tensor) -> Tensor:
         """(m,) bool: whether the budget of each row's sample allows all of these rows."""

@@ -1,4 +1,4 @@
-"""Models called with numpy arrays: functions and fitted scikit-learn classifiers."""
+"""Models called with numpy arrays: functions, and fitted models of scikit-learn."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Classifier(Protocol):
 class CallableVictim(Victim):
     """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the options turn into scores.
 
-    `pad` sends batches of 1, 8, 64 or 256 rows, for functions
-    that compile anew for each number of rows; without it, this is done for functions of `jax.jit`.
+    `pad` sends batches of 1, 8, 64 or 256 rows, for functions that compile anew for each number of rows; without it, this is
+    done for functions of `jax.jit`.
     """
 
     @takes(Reading)
@@ -42,9 +42,9 @@ class CallableVictim(Victim):
         if not callable(function):
             raise ModelError(f"expected a function of a numpy array, got {type(function).__name__}")
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, Classifier) and hasattr(owner, "classes_"):  # its methods take rows of features
-            name = f"{type(owner).__name__}.{getattr(function, '__name__', 'method')}"
-            raise ModelError(f"expected the classifier itself, got its method {name}: pass the {type(owner).__name__}")
+        if isinstance(owner, Classifier) and getattr(owner, "classes_", None) is not None:  # takes rows of features
+            kind = type(owner).__name__
+            raise ModelError(f"expected the classifier itself, got its method {function.__name__}: pass the {kind}")
         super().__init__(**reading)
         self.function, self.inputs = function, f"{self.inputs} {self.reading.normalise or ''}".rstrip()
         self.pad = is_jitted(function) if pad is None else pad
@@ -53,8 +53,7 @@ class CallableVictim(Victim):
         return f"the function {getattr(self.function, '__name__', type(self.function).__name__)}"
 
     def _predict(self, x: Tensor) -> Tensor:
-        sizes = sizes_below(self.chunk) if self.pad else ()
-        return in_sizes(x, sizes, self._answer)
+        return in_sizes(x, sizes_below(self.chunk) if self.pad else (), self._answer)
 
     def _answer(self, x: Tensor) -> Tensor:
         return self._read(self.function(as_array(self.reading.arrange(x))), x, self.reading.output)
@@ -81,22 +80,25 @@ class SklearnVictim(Victim):
 
     @takes(Reading)
     def __init__(self, estimator: Any, **reading: Unpack[VictimKeywords]) -> None:
-        outputs: Outputs = "numbers" if is_regressor(estimator) else "probabilities"
+        kind, outputs = type(estimator).__name__, _outputs(estimator)
         if reading.setdefault("outputs", outputs) != outputs:
-            raise OptionError(f"a {type(estimator).__name__} returns {outputs}, not {reading['outputs']}: omit outputs")
+            raise OptionError(f"a {kind} returns {outputs}, not {reading['outputs']}: omit outputs")
         super().__init__(**reading)
-        if outputs == "probabilities":
-            _check(estimator, self.multilabel)
-        self.estimator = estimator
-        self.own_classes = class_texts(estimator)
+        several = (
+            classes if isinstance(classes := getattr(estimator, "classes_", None), list) and len(classes) > 1 else []
+        )
+        if several and not self.multilabel:
+            raise ModelError(f"{kind} was fitted on {len(several)} labels per sample: pass multilabel=True")
+        if others := [label for label in several if not np.array_equal(label, (0, 1))]:
+            raise ModelError(f"expected each label to be 0 or 1, got classes {list(others[0])[:5]}")
+        self.estimator, self.own_classes = estimator, class_texts(estimator)
 
     def _about(self) -> str:
         return type(self.estimator).__name__
 
     def _predict(self, x: Tensor) -> Tensor:
-        if self.prediction == "numbers":
-            return self._read(self.estimator.predict(as_array(self.reading.arrange(x).flatten(1))), x)
-        answer = self.estimator.predict_proba(as_array(self.reading.arrange(x).flatten(1)))
+        predict = self.estimator.predict if self.prediction == "numbers" else self.estimator.predict_proba
+        answer = predict(as_array(self.reading.arrange(x).flatten(1)))
         if isinstance(answer, list):  # one (b, 2) array for each label, as random forests return
             answer = np.stack([label[:, 1] for label in answer], axis=1)
         return self._read(answer, x)
@@ -110,20 +112,17 @@ def is_regressor(model: object) -> bool:
     return isinstance(model, BaseEstimator) and bool(is_one(model))
 
 
-def _check(estimator: Any, multilabel: bool) -> None:
+def _outputs(estimator: Any) -> Outputs:
+    """What a fitted model of scikit-learn returns."""
+    if is_regressor(estimator):
+        return "numbers"
     kind = type(estimator).__name__
     if getattr(estimator, "predict_proba", None) is None:
         advice = "wrap it in sklearn.calibration.CalibratedClassifierCV and fit that"
         raise ModelError(f"{kind} has no predict_proba: {advice}")
-    classes = getattr(estimator, "classes_", None)
-    if classes is None:
+    if getattr(estimator, "classes_", None) is None:
         raise ModelError(f"expected a fitted classifier, got {kind} without classes_: call fit first")
-    each = classes if isinstance(classes, list) else [classes]
-    if len(each) > 1 and not multilabel:
-        raise ModelError(f"{kind} was fitted on {len(each)} labels per sample: pass multilabel=True")
-    for label in each if len(each) > 1 else ():
-        if not np.array_equal(label, (0, 1)):
-            raise ModelError(f"expected each label to be 0 or 1, got classes {list(label)[:5]}")
+    return "probabilities"
 
 
 def class_texts(estimator: object) -> tuple[str, ...]:

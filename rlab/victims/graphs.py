@@ -63,8 +63,12 @@ class GraphVictim(Victim):
     kind = "model"  # in words
     compiles = False  # whether it compiles anew for each number of rows
 
-    def __init__(self, source: Port, answers: Sequence[Port], **reading: Unpack[VictimKeywords]) -> None:
+    def __init__(self, sources: Sequence[Port], answers: Sequence[Port], **reading: Unpack[VictimKeywords]) -> None:
         super().__init__(**reading)
+        if len(sources) != 1:
+            names = ", ".join(port.name for port in sources)
+            raise ModelError(f"expected {self._about()} with one input, got {len(sources)}: {names}")
+        source = sources[0]
         if source.dtype.kind != "f" and source.dtype not in (np.uint8, np.int8):
             wanted = f"the {self.kind} to take floating-point or 8-bit numbers"
             raise ModelError(f"expected {wanted}, got {source.dtype}: convert them inside the graph")

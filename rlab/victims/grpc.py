@@ -56,7 +56,7 @@ class GrpcVictim(GraphVictim):
             raise OptionError(f"expected a model that takes {', '.join(_TYPES)}, got {self.datatype} at {url}")
         shape = tuple(None if side < 0 else int(side) for side in told.inputs[0].shape)
         source = Port(str(told.inputs[0].name), shape, np.dtype(_TYPES[self.datatype]))
-        super().__init__(source, [Port(str(each.name)) for each in told.outputs], **reading)
+        super().__init__([source], [Port(str(each.name)) for each in told.outputs], **reading)
 
     def _about(self) -> str:
         return self.name

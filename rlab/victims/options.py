@@ -31,7 +31,6 @@ class ModelOptions(Reading, _Named):
         None, description="device: cpu, cuda or cuda:1, for ONNX also tensorrt (default: where the model is)"
     )
     autocast: bool = Field(False, description="run in half precision (default: no)")
-    compile: bool | None = Field(None, description="use torch.compile: a slow start, but faster in long runs on a GPU")
     pad: bool | None = Field(None, description="send batches of 1, 8, 64 or 256 rows (default: only for jax.jit)")
     names: tuple[str, ...] | str | None = Field(
         None, description="class names in order, for clip: or a server that names classes; or a file with one per line"

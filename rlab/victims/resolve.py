@@ -37,7 +37,7 @@ FORMS = (
     "file, a .safetensors file with a factory, http(s)://address, kserve://host:8080/MODEL or another protocol, "
     "or demo:digits"
 )
-_TORCH = ("device", "autocast", "compile")
+_TORCH = ("device", "autocast")
 # What to pass in place of objects that predict on tables of their own.
 _INSTEAD = {
     ("xgboost", "Booster"): "load its file into xgboost.XGBClassifier, or pass lambda x: "

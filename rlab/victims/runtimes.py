@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, final
 
@@ -12,7 +13,6 @@ import torch
 
 from rlab.errors import MissingExtra, ModelError, optional
 from rlab.storage.config import takes
-from rlab.victims.failures import first_line
 from rlab.victims.graphs import Array, GraphVictim, Port
 from rlab.victims.reading import Reading
 
@@ -25,21 +25,20 @@ PROVIDERS = {
     "cpu": ("CPUExecutionProvider",),
     "cuda": ("CUDAExecutionProvider",),
     "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider"),
-    "coreml": ("CoreMLExecutionProvider",),
 }
 _ONNX_TYPES = {"float": "float32", "double": "float64"}  # the others have numpy's names
 
 
-def _existing(path: str | Path) -> Path:
+@contextmanager
+def _opening(path: str | Path, kind: str) -> Iterator[str]:
+    """The path of an existing file; whatever a runtime raises while it reads the file becomes one line."""
     if not Path(path).exists():
         raise ModelError(f"no such file: {path}")
-    return Path(path)
-
-
-def _only(kind: str, inputs: Sequence[Any], names: Sequence[str]) -> Any:
-    if len(inputs) != 1:
-        raise ModelError(f"expected an {kind} with one input, got {len(inputs)}: {', '.join(names)}")
-    return inputs[0]
+    try:
+        yield str(path)
+    except Exception as error:  # the runtimes' own errors share no base class
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        raise ModelError(f"cannot read {path} as an {kind}: {lines[-1]}") from error
 
 
 def onnx_providers(device: str) -> tuple[Provider, ...]:
@@ -64,11 +63,11 @@ class OnnxVictim(GraphVictim):
         providers: Sequence[Provider] = ("CPUExecutionProvider",),
         **reading: Unpack[VictimKeywords],
     ) -> None:
-        self.session = _session(_existing(model), providers) if isinstance(model, str | Path) else model
-        self.compiles = "TensorrtExecutionProvider" in map(_provider, providers)
-        inputs = self.session.get_inputs()
-        source = _onnx_port(_only(self.kind, inputs, [each.name for each in inputs]))
-        super().__init__(source, [Port(str(each.name)) for each in self.session.get_outputs()], **reading)
+        names = [each if isinstance(each, str) else each[0] for each in providers]
+        self.session = _session(model, providers, names) if isinstance(model, str | Path) else model
+        self.compiles = "TensorrtExecutionProvider" in names
+        answers = [Port(str(each.name)) for each in self.session.get_outputs()]
+        super().__init__([_onnx_port(each) for each in self.session.get_inputs()], answers, **reading)
 
     def _infer(self, array: Array) -> Sequence[Array]:
         answers: list[Array] = self.session.run([port.name for port in self.ports], {self.source.name: array})
@@ -82,19 +81,13 @@ class OnnxVictim(GraphVictim):
             yield content or self.session
 
 
-def _provider(provider: Provider) -> str:
-    return provider if isinstance(provider, str) else provider[0]
-
-
-def _session(path: Path, providers: Sequence[Provider]) -> Any:
+def _session(path: str | Path, providers: Sequence[Provider], names: Sequence[str]) -> Any:
     onnxruntime = optional("onnxruntime", MissingExtra("onnxruntime", "onnx"))
-    available, names = onnxruntime.get_available_providers(), [_provider(each) for each in providers]
+    available = onnxruntime.get_available_providers()
     if missing := [name for name in names if name not in available]:
         raise ModelError(f"ONNX Runtime has no {missing[0]} here: choose one of {', '.join(available)}")
-    try:
-        session = onnxruntime.InferenceSession(str(path), providers=list(providers))
-    except Exception as error:  # ONNX Runtime's own errors share no base class
-        raise ModelError(f"cannot read {path} as an ONNX model: {str(error).splitlines()[0]}") from error
+    with _opening(path, OnnxVictim.kind) as file:
+        session = onnxruntime.InferenceSession(file, providers=list(providers))
     if names[0] not in session.get_providers():  # ONNX Runtime would continue on the CPU
         raise ModelError(f"{names[0]} does not start here: check its driver, or choose the device cpu")
     return session
@@ -119,16 +112,13 @@ class TfliteVictim(GraphVictim):
     @takes(Reading)
     def __init__(self, path: str | Path, **reading: Unpack[VictimKeywords]) -> None:
         litert = optional("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite"))
-        self.path = _existing(path)
-        try:
-            self.interpreter = litert.Interpreter(str(self.path), num_threads=torch.get_num_threads())
-        except (RuntimeError, ValueError) as error:
-            raise ModelError(f"cannot read {path} as a TFLite model: {first_line(error)}") from error
+        with _opening(path, self.kind) as file:
+            self.interpreter = litert.Interpreter(file, num_threads=torch.get_num_threads())
         inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
-        self.at = _only(self.kind, inputs, [each["name"] for each in inputs])["index"]
+        self.path, self.at = Path(path), inputs[0]["index"]
         self.outputs_at = {each["name"]: each["index"] for each in outputs}
         self.allocated: tuple[int, ...] = ()
-        super().__init__(_tflite_port(inputs[0]), [_tflite_port(each) for each in outputs], **reading)
+        super().__init__([_tflite_port(each) for each in inputs], [_tflite_port(each) for each in outputs], **reading)
 
     def _infer(self, array: Array) -> Sequence[Array]:
         if array.shape != self.allocated:
@@ -158,22 +148,14 @@ class OpenVinoVictim(GraphVictim):
 
     @takes(Reading)
     def __init__(self, path: str | Path, *, device: str = "CPU", **reading: Unpack[VictimKeywords]) -> None:
-        core, self.path = optional("openvino", MissingExtra("openvino", "openvino")).Core(), _existing(path)
+        core, self.path = optional("openvino", MissingExtra("openvino", "openvino")).Core(), Path(path)
         exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
         threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()} if device.upper() == "CPU" else {}
-        try:
-            self.model = core.compile_model(str(path), device.upper(), exact | threads)
-        except Exception as error:  # OpenVINO raises RuntimeError of several lines
-            last = [line for line in str(error).splitlines() if line.strip()][-1].strip()
-            raise ModelError(f"cannot read {path} as an OpenVINO model: {last}") from error
+        with _opening(path, self.kind) as file:
+            self.model = core.compile_model(file, device.upper(), exact | threads)
         outputs = [Port(_openvino_name(each, number)) for number, each in enumerate(self.model.outputs)]
         self.order = {port.name: number for number, port in enumerate(outputs)}
-        inputs = self.model.inputs
-        source = _only(self.kind, inputs, [_openvino_name(each, number) for number, each in enumerate(inputs)])
-        shape = tuple(side.get_length() if side.is_static else None for side in source.get_partial_shape())
-        super().__init__(
-            Port(_openvino_name(source, 0), shape, source.get_element_type().to_dtype()), outputs, **reading
-        )
+        super().__init__([_openvino_port(*each) for each in enumerate(self.model.inputs)], outputs, **reading)
 
     def _infer(self, array: Array) -> Sequence[Array]:
         answers = self.model(array)
@@ -185,6 +167,11 @@ class OpenVinoVictim(GraphVictim):
 
 def _openvino_name(port: Any, number: int) -> str:
     return min(port.get_names(), default=str(number))
+
+
+def _openvino_port(number: int, port: Any) -> Port:
+    shape = tuple(side.get_length() if side.is_static else None for side in port.get_partial_shape())
+    return Port(_openvino_name(port, number), shape, port.get_element_type().to_dtype())
 
 
 @final
@@ -202,9 +189,8 @@ class KerasVictim(GraphVictim):
             raise ModelError("expected a Keras model with one input, got several: wrap it in a function")
         if not shape and "layout" not in reading:
             reading["layout"] = keras.config.image_data_format()
-        names = getattr(model, "output_names", None) or ["output"]
-        super().__init__(Port("input", tuple(shape)), [Port(name) for name in names], **reading)
-        self.names = names
+        self.names = getattr(model, "output_names", None) or ["output"]
+        super().__init__([Port("input", tuple(shape))], [Port(name) for name in self.names], **reading)
 
     def _infer(self, array: Array) -> Sequence[Array]:
         answer = self.model.predict_on_batch(array)

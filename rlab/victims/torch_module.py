@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 class TorchVictim(Victim):
     """Without `device` the model stays where it is.
 
-    `compile` uses `torch.compile`, which takes a minute, speeds up long runs on a GPU and changes the last bits.
     `layout` is "frames_first" for video models that take (b, t, c, h, w), and "no_channels" for models that take data of one
     channel as (b, *size).
     """
@@ -39,7 +38,6 @@ class TorchVictim(Victim):
         *,
         device: str | torch.device | None = None,
         autocast: bool = False,
-        compile: bool | None = None,
         **reading: Unpack[VictimKeywords],
     ) -> None:
         if not isinstance(model, nn.Module):
@@ -55,24 +53,13 @@ class TorchVictim(Victim):
         self.dtype = first.dtype
         self.inputs = self.reading.preprocessing
         self.autocast, self.half = autocast, torch.float16 if self.device.type == "cuda" else torch.bfloat16
-        self.compile = bool(compile)
-        self._compiled: tuple[nn.Module, Callable[[Tensor], object]] | None = None
 
     def _predict(self, x: Tensor) -> Tensor:
         if self.model.training:  # it may have been trained since
             self.model.eval()
         own = x.to(self.device, copy=self.reading.normalise is None)  # the model may modify it
         with torch.inference_mode(), self._precision():
-            return self._read(self._callable(self.reading.arrange(own).to(self.dtype)), x, self.reading.output)
-
-    @property
-    def _callable(self) -> Callable[[Tensor], object]:
-        """The model, compiled on request, and again if it was replaced."""
-        if not self.compile:
-            return self.model
-        if self._compiled is None or self._compiled[0] is not self.model:
-            self._compiled = (self.model, torch.compile(self.model))
-        return self._compiled[1]
+            return self._read(self.model(self.reading.arrange(own).to(self.dtype)), x, self.reading.output)
 
     def _about(self) -> str:
         return type(self.model).__name__

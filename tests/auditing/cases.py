@@ -11,7 +11,7 @@ from unittest import mock
 import yaml
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
-from rlab.auditing.report import banner
+from rlab.auditing.verdicts import banner
 from rlab.present.page import Page
 from rlab.storage.config import check
 from rlab.victims.base import Victim

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlab.auditing import AuditResult
-from rlab.auditing.detection import Detection, detected, distorted
+from rlab.auditing.detection import detected, distorted
 from rlab.auditing.load import load_audit
 from rlab.core.channels import LEADS
 from rlab.data.batch import UNBOUNDED
@@ -75,9 +75,7 @@ def declared(folder: Path, model: str, *requirements: dict[str, Any], **more: An
 
 def shares(audit: AuditResult, distortion: str = "muscle_noise") -> dict[str, float]:
     """The share of MI that is still detected, by group."""
-    found = audit.find(Detection)
-    assert found is not None
-    own = [tally for tally in found.tallies if (tally.distortion, tally.label) == (distortion, 1)]
+    own = [tally for tally in audit.stages["detect"].tallies if (tally.distortion, tally.label) == (distortion, 1)]
     return {tally.channels: tally.still / tally.detected for tally in own}
 
 
@@ -122,14 +120,6 @@ def test_new_requirements_cost_their_own_queries_and_all_are_counted(tmp_path: P
     assert [verdict.value for verdict in (*first.verdicts, *again.verdicts)] == [0.0, 0.0]
 
 
-def test_a_deleted_file_is_measured_again(tmp_path: Path) -> None:
-    first, _ = watched(declared(tmp_path, "chest", NOISE), tmp_path / "out")
-    (tmp_path / "out" / "detect" / "report.json").unlink()
-    again, watch = watched(declared(tmp_path, "chest", NOISE), tmp_path / "out")
-    assert watch.rows == RECORDS * len(GROUPS)
-    assert again.find(Detection) == first.find(Detection)
-
-
 def test_a_class_that_the_model_never_detects_does_not_pass(tmp_path: Path) -> None:
     values = declared(tmp_path, "chest_of_several", {**NOISE, "class": "NORM"})
     values["model"]["name"] = f"{__name__}:never"
@@ -155,7 +145,7 @@ def test_junit_page_and_record_have_it_as_any_other_requirement(tmp_path: Path) 
     page = audit.page.read_text(encoding="utf-8")
     assert "detection for class MI under muscle_noise at snr 6dB" in page
     assert "still detected" in page
-    assert AuditResult.load(tmp_path / "out").find(Detection) == audit.find(Detection)
+    assert AuditResult.load(tmp_path / "out").stages["detect"].tallies == audit.stages["detect"].tallies
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

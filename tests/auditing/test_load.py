@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlab.auditing.load import load_audit
-from rlab.auditing.stages import fingerprints
+from rlab.auditing.stages import marks
 from rlab.errors import InputError, VictimError
 from tests.auditing.cases import audit_options, declared
 
@@ -19,10 +19,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"benchmark": {"ladder": "times:2,1.5"}}, "put the mildest first"),
     ({"benchmark": {"data": "demo:digits"}}, "omit 'benchmark.data'"),
     ({"explain": {"methods": ["belif"]}}, "Did you mean 'belief'"),
-    ({"benchmark": {"models": {"demo-digits": "demo:digits"}}}, "which is the audited model"),
+    ({"benchmark": {"models": {"b": "demo:digits"}}}, "omit 'benchmark.models', and grade further models"),
+    ({"benchmark": {"against": "all"}}, "grade further models on its benchmark"),
     ({"data": "nowhere/at-all"}, "stopped at loading the data: there is no file or folder"),
     ({"model": "no_such_module:net"}, "stopped at loading the model: "),
-    ({"benchmark": {"models": {"b": "no_such_module:net"}}}, "stopped at loading the model 'b' of the benchmark"),
     ({"palette": ["rain"]}, "stopped at loading the data: unknown filter 'rain'"),
     ({"goal": "win"}, "expected a goal like"),
     ({"goal": "below:0.2"}, "set 'benchmark: false'"),
@@ -42,7 +42,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"metric": "deletion", "method": "rise", "below": 0.5}, "unknown method 'rise': there are occlusion, middle"),
     ({"metric": "dice", "method": "middle", "above": 0.5}, "cannot be checked: the data have no ground truth"),
     ({"metric": "stability", "method": "middle", "above": 0.5}, "set 'checks: true'"),
-    ({"metric": "clean_accuracy", "when": "after hardening", "above": "1%"}, "the stage 'harden', which this audit skips"),
+    ({"metric": "clean_accuracy", "when": "after hardening", "above": "1%"}, "the audit skips the stage 'harden'"),
     ({"metric": "median_l2", "at_least": "1 mV"}, "is in mV, the data in no unit"),
     ({"metric": "success", "at": {"l2": "1 mV"}, "below": 0.5}, "is in mV, the data in no unit"),
 ]  # fmt: skip
@@ -70,4 +70,4 @@ def test_a_missing_section_is_named(section: str) -> None:
 def test_nothing_is_queried_before_everything_is_checked(tmp_path: Path) -> None:
     audit = load_audit(audit_options(declared()), tmp_path / "out")
     assert audit.victim.rows.total() == 0
-    assert fingerprints(audit).keys() == {"data", "doctor", "attack", "explain", "benchmark"}
+    assert marks(audit).keys() == {"doctor", "attack", "explain", "benchmark"}

@@ -13,7 +13,7 @@ import torch
 from rlab.auditing import AuditResult
 from rlab.auditing.measure import judge
 from rlab.auditing.record import Rows, StageRecord
-from rlab.auditing.report import banner
+from rlab.auditing.verdicts import banner
 from rlab.benchmarking.requirements import UNDECIDED, Requirement, Verdict
 from rlab.core.distances import NAMES
 from rlab.hardening.evaluation import Robustness

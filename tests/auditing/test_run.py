@@ -38,7 +38,7 @@ ALL: list[dict[str, Any]] = [
     {"metric": "clean_accuracy", "at_least": "50%"},
     {"metric": "success", "below": "10%"},
     {"metric": "accuracy", "level": "x1.5", "at_most": 1},
-    {"metric": "accuracy", "model": "twin", "level": "flip", "at_least": 0},
+    {"metric": "accuracy", "level": "flip", "at_least": 0},
     {"metric": "area", "at_least": 0},
     {"metric": "mismatches", "at_most": 0},
     {"metric": "insertion", "method": "occlusion", "at_least": 0},
@@ -55,10 +55,10 @@ class QuickEvaluation(EvaluationOptions):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
-    """Every stage with two models; -> the folder, rows the victims counted themselves, rows of copies in training."""
+    """Every stage; -> the folder, rows the victims counted themselves, rows of copies in training."""
     values = declared(
         harden=HARDEN, requirements=ALL,
-        benchmark={"ladder": "times:1.5", "steps": 5, "models": {"twin": "tests.auditing.cases:brighter"}},
+        benchmark={"ladder": "times:1.5", "steps": 5},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("audit") / "whole"
     with mock.patch("rlab.auditing.stages.EvaluationOptions", QuickEvaluation):
@@ -70,7 +70,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
 def test_query_counts_equal_those_of_the_victims(whole: tuple[Path, int, int]) -> None:
     folder, counted, copies = whole
     record = json.loads((folder / "audit.json").read_text())
-    assert record["rows"]["model"] + record["rows"]["others"] == counted
+    assert record["rows"]["model"] == counted
     assert record["rows"]["copies"] == copies > 0
     assert (
         record["rows"]["total"]
@@ -78,7 +78,7 @@ def test_query_counts_equal_those_of_the_victims(whole: tuple[Path, int, int]) -
         == sum(sum(stage["rows"].values()) for stage in record["stages"].values())
     )
     result = AttackResult.load(folder / "attack")
-    assert record["stages"]["attack"]["rows"] == {"model": int(result.queries.sum()), "others": 0, "copies": 0}
+    assert record["stages"]["attack"]["rows"] == {"model": int(result.queries.sum()), "copies": 0}
 
 
 def test_every_figure_is_in_the_record(whole: tuple[Path, int, int]) -> None:

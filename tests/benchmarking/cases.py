@@ -18,7 +18,7 @@ from rlab.victims import TorchVictim, Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 
 FORMATS: dict[int, tuple[FormatName, ...]] = {
-    1: ("npz", "wfdb"),
+    1: ("npz",),
     2: ("npz", "png"),
     3: ("npz", "mp4"),
 }

@@ -12,7 +12,7 @@ import pytest
 from rlab.benchmarking import Benchmark
 from tests.benchmarking.cases import PAIRS, made_once
 
-_LIBRARIES = {"wfdb": "wfdb", "mp4": "av"}
+_LIBRARIES = {"mp4": "av"}
 
 
 def run_snippet(benchmark: Benchmark) -> list[tuple[Any, int]]:
@@ -27,8 +27,6 @@ def run_snippet(benchmark: Benchmark) -> list[tuple[Any, int]]:
 def values(x: Any, storage: str, channels: int) -> Any:
     """(c, *size), 8 bits as shares of 255, from what libraries give back."""
     x = np.asarray(x)
-    if storage == "wfdb":
-        return x.T
     if x.dtype != np.uint8:
         return x
     x = x[..., None] if channels == 1 and x.shape[-1] != 3 else x

@@ -93,7 +93,7 @@ def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
     graded = command("run", "bench", "-m", "mine=my_digits:model", "-m", "demo:digits")
     assert graded.code == 0, graded.err
     report = BenchmarkReport.load(tmp_path / "bench" / "results" / "report")
-    assert {(row["model"], row["own"]) for row in report.transfer} == {("mine", True), ("demo-digits", False)}
+    assert {(row["model"], row["own"]) for row in report.levels} == {("mine", True), ("demo-digits", False)}
 
 
 def test_a_missed_requirement_is_exit_code_1(digits: Path):
@@ -149,10 +149,10 @@ def test_a_requirement_about_something_unknown_costs_no_query(tmp_path: Path):
     }  # one sample has two levels, so one filter is the main one of none
     absent = min(filters - {row["distortion"] for row in Benchmark.load(folder).rows})
     for name, sentence in (
-        ("fog", "unknown level or distortion 'fog': the levels are original, flip, x1.5"),
-        ("x9", "unknown level or distortion 'x9'"),
-        (absent, f"the filter '{absent}' is in the palette, but it is the main distortion of no file"),
-        ("m:flip", "names the model 'm', but the models are d"),
+        ("fog", "unknown main distortion 'fog': the models are d; the levels are original, flip, x1.5;"),
+        ("x9", "unknown level 'x9'"),
+        (absent, f"unknown main distortion '{absent}'"),
+        ("m:flip", "names an unknown model 'm': the models are d;"),
     ):
         run = command("run", folder, "-m", "d=demo:digits", "--require", f"{name}=0.5")
         assert run.code == 2
@@ -171,7 +171,7 @@ def test_the_folder_of_another_command_is_called_that(tmp_path: Path):
 def test_bad_input_to_run_names_the_choices(digits: Path):
     for words, sentence in (
         ((), "at least one model to grade"),
-        (("-m", "d=demo:digits", "--require", "fog=0.5"), "unknown level or distortion 'fog'"),
+        (("-m", "d=demo:digits", "--require", "fog=0.5"), "unknown main distortion 'fog'"),
         (("-m", "d=demo:ecg"), "the inputs have 1 channels"),
     ):
         run = command("run", digits, *words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -10,19 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.benchmarking.formats import FormatName, Shape, Wfdb, make_format, usual_format
+from rlab.benchmarking.formats import FormatName, Shape, make_format, usual_format
 from rlab.core.env import render
-from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
 from rlab.errors import OptionError
 from rlab.filters.palette import Palette
 from tests.benchmarking.cases import PAIRS
 from tests.helpers import CHANNELS, PALETTE, SIZES, make_batch, make_grid
-
-
-def signals(scale: float) -> Batch:
-    x = scale * torch.randn(4, 2, 24, generator=torch.Generator().manual_seed(0))
-    return Batch(x, torch.zeros(4, dtype=torch.int64), bounds=UNBOUNDED, unit="mV", rate=360.0)
 
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
@@ -42,18 +36,6 @@ def test_a_file_returns_the_values_of_the_bank(
         held = stored_as.read(columns["file"])["x"][columns.get("row", 0)]
         assert torch.equal(torch.as_tensor(held), sample)
         assert columns["sha256"] == stored_as.digest(columns["file"], sample)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 700.0])
-def test_records_keep_signals_of_any_size(scale: float, tmp_path: Path):
-    batch = signals(scale)
-    stored_as = Wfdb(Shape.of(batch))
-    x = stored_as.stored(batch.x)
-    assert float((x - batch.x).abs().max()) < 1e-3 * scale * 4  # 12 bits at least
-    stored_as.write_one(tmp_path / "00000_a.dat", x[0])
-    assert torch.equal(stored_as.read_one(tmp_path / "00000_a.dat"), x[0])
-    assert "mV" in (tmp_path / "00000_a.hea").read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"00000_a.dat", "00000_a.hea"}
 
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
@@ -81,7 +63,6 @@ def test_eight_bits_are_a_256th_away_at_most(values: list[float]):
     [
         ("png", 1, "the format png is for image data"),
         ("mp4", 2, "the format mp4 is for video data"),
-        ("wfdb", 3, "the format wfdb is for signal data"),
     ],
 )
 def test_a_format_that_does_not_fit_is_refused(form: FormatName, rank: int, sentence: str):
@@ -97,10 +78,5 @@ def test_images_with_five_channels_cannot_be_png():
 
 
 def test_the_usual_format_is_that_of_the_source():
-    assert [usual_format(make_batch(rank, 2), from_files=True) for rank in (1, 2, 3)] == ["wfdb", "png", "mp4"]
+    assert [usual_format(make_batch(rank, 2), from_files=True) for rank in (1, 2, 3)] == ["npz", "png", "mp4"]
     assert [usual_format(make_batch(rank, 2), from_files=False) for rank in (1, 2, 3)] == ["npz", "png", "npz"]
-
-
-def test_the_gain_is_a_power_of_two():
-    for scale in (1e-4, 0.7, 3e5):
-        assert math.log2(Shape.of(signals(scale)).gain).is_integer()

@@ -166,13 +166,12 @@ def test_a_set_reads_as_any_other_folder_of_images(tmp_path: Path):
         assert torch.equal(x, benchmark.read([row])[0])
 
 
-def test_a_set_of_records_reads_with_its_labels(tmp_path: Path):
+def test_a_set_of_signals_reads_with_its_labels(tmp_path: Path):
     case = Case(1)
     case.batch = replace(case.batch, bounds=UNBOUNDED, unit="mV", rate=100.0)
     victim = exact_victim(1, bounds=UNBOUNDED)
-    benchmark = case.make(tmp_path / "b", victim=victim, format="wfdb", palette=["gaussian_noise@0.3,0.6"])
-    folder = benchmark.folder / "exact" / "flip"
-    batch = load(folder, labels=str(folder / "labels.csv"), beats=False, window=0.24)
+    benchmark = case.make(tmp_path / "b", victim=victim, palette=["gaussian_noise@0.3,0.6"])
+    batch = load(benchmark.folder / "exact" / "flip.npz", kind="signal")
     rows = reached(benchmark, "flip")
     assert batch.y.tolist() == [row["label"] for row in rows]
     assert torch.equal(batch.x, benchmark.read(rows))

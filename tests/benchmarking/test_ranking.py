@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark
-from rlab.benchmarking.run import SetFiles
+from rlab.benchmarking.run import graded_set
 from rlab.benchmarking.scores import GradedSet, axes_of, ranking
 from rlab.data.batch import Batch
 from tests.benchmarking.cases import brightness
@@ -53,21 +53,18 @@ def test_the_harder_to_flip_ranks_higher_though_its_own_set_goes_farther(sets: B
 
 
 def test_an_answer_turned_right_never_lowers_a_rank_or_score(sets: Benchmark):
-    whole = [SetFiles.of(sets, name, mark) for name, mark in sets.manifest.victims]
     rng = np.random.default_rng(0)
     right = {row["sha256"]: bool(rng.random() < 0.5) for row in sets.rows}
     mended = {key: value or bool(rng.random() < 0.5) for key, value in right.items()}
-    grades = {
-        "a": [each.grade("a", lambda row: right[row["sha256"]]) for each in whole],
-        "b": [each.grade("b", lambda row: mended[row["sha256"]]) for each in whole],
-    }
-    first, second = ranking([each.graded for each in whole], grades, {"a": "", "b": ""}, seed=0)
+    rights = {"a": lambda row: right[row["sha256"]], "b": lambda row: mended[row["sha256"]]}
+    whole = [graded_set(sets, name, (), rights) for name, _ in sets.manifest.victims]
+    first, second = ranking(whole, ("a", "b"), seed=0)
     assert (first.model, first.best, first.worst) == ("b", 1, 1)
     assert first.area.value > second.area.value
 
 
 def graded(benchmark: Benchmark) -> list[GradedSet]:
-    return [SetFiles.of(benchmark, name, mark).graded for name, mark in benchmark.manifest.victims]
+    return [graded_set(benchmark, name, (), {}) for name, _ in benchmark.manifest.victims]
 
 
 @pytest.mark.slow
@@ -80,7 +77,7 @@ def test_the_reach_is_the_palettes_and_no_models(sets: Benchmark, tmp_path: Path
     assert Benchmark.load(fixed.folder).reach == 2.5
     report = run_benchmark([sets, own], {"weak": brightness(0.35)})
     assert {row["reach"] for row in report.areas} == {own.reach}
-    assert max(row["l2"] for row in report.curves) == own.reach
+    assert report.sets[0].curve("weak")[0].max() == own.reach
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +21,8 @@ from rlab.benchmarking import (
     verify_benchmark,
 )
 from rlab.benchmarking.manifest import Edited
-from rlab.benchmarking.run import SetFiles
-from rlab.benchmarking.scores import Grade, GradedSet, area_row, distance_rows, ranking
+from rlab.benchmarking.run import graded_set
+from rlab.benchmarking.scores import GradedSet, ranking
 from rlab.errors import FolderError, InputError, ModelError, OptionError, VictimError
 from rlab.storage.contents import Contents
 from rlab.victims import CallableVictim, Victim
@@ -48,64 +47,66 @@ def test_accuracy_is_what_the_files_say(tmp_path: Path):
     assert matrix.tolist() == [[0.0, pytest.approx(right)]]
 
 
-def the_set(benchmark: Benchmark) -> SetFiles:
-    return SetFiles.of(benchmark, *benchmark.manifest.victims[0])
+def the_set(benchmark: Benchmark) -> GradedSet:
+    return graded_set(benchmark, "exact", (), {})
 
 
 def test_a_sample_without_a_level_counts_with_the_one_before(tmp_path: Path):
     benchmark = made_once(tmp_path)
-    files = the_set(benchmark)
-    for counts, l2, stored in zip(files.counts, files.graded.l2, files.graded.stored, strict=True):
-        for at, level in enumerate(files.graded.points[1:], 1):
-            row = benchmark.of("exact", level)[counts[0]["place"]]
-            assert (counts[at]["level"] == level) == stored[at] == bool(row["reached"])
+    graded = the_set(benchmark)
+    tried = [at for at, right in enumerate(graded.tried) if right]
+    for place, counted in zip(tried, graded.counted.tolist(), strict=True):
+        for at, level in enumerate(graded.points[1:], 1):
+            row = benchmark.of("exact", level)[place]
+            assert (counted[at] == at) == bool(row["reached"])
             if row["reached"]:
-                assert l2[at] == row["l2"]
-        assert (np.diff(l2) >= 0).all()
+                assert graded.l2[place][at] == row["l2"]
+        assert (np.diff([graded.l2[place][at] for at in counted]) >= 0).all()
 
 
 def test_on_an_absolute_ladder_a_flip_beyond_the_level_leaves_the_sample_clean(tmp_path: Path):
     benchmark = Case().make(tmp_path / "b", ladder="l2:0.4,3")
-    files = the_set(benchmark)
-    assert files.graded.points == ("original", "l2-0.4", "l2-3")
-    for counts, l2 in zip(files.counts, files.graded.l2, strict=True):
-        flip = benchmark.of("exact", "flip")[counts[0]["place"]]
-        assert (counts[1]["level"] == "original") == (flip["l2"] > 0.4)
-        assert l2[1] <= 0.4
+    graded = the_set(benchmark)
+    assert graded.points == ("original", "l2-0.4", "l2-3")
+    tried = [at for at, right in enumerate(graded.tried) if right]
+    for place, counted in zip(tried, graded.counted.tolist(), strict=True):
+        flip = benchmark.of("exact", "flip")[place]
+        assert (graded.levels[counted[1]] == "original") == (flip["l2"] > 0.4)
+        assert graded.l2[place][counted[1]] <= 0.4
 
 
-def hand_made(never: bool = False) -> tuple[GradedSet, Grade]:
-    """Two samples, three points at mean L2 0, 1 and 3; right, right / right, wrong / wrong, wrong."""
-    l2, points = ((0.0, 0.5, 2.0), (0.0, 1.5, 4.0)), ("original", "flip", "x2")
-    graded = GradedSet("b/v", "m", points, ("a", "b"), ("a", "b"), l2, ((True,) * 3,) * 2, 5.0, "image")
-    if never:
-        return graded, Grade("b/v", "best", ((True,) * 3,) * 2, (math.inf, math.inf), ())
-    return graded, Grade("b/v", "weak", ((True, True, False), (True, False, False)), (2.0, 1.5), ())
+def hand_made(*models: str) -> GradedSet:
+    """Two samples, three levels at mean L2 0, 1 and 3. "weak" and "same" are right, right, wrong / right, wrong, wrong."""
+    levels = ("original", "flip", "x2")
+    weak, best = ((True, True, False), (True, False, False)), ((True,) * 3,) * 2
+    return GradedSet(
+        "b/v", ("weak",), levels, levels, (0.0,) * 3, ("a", "b"), (True, True), ((0.0, 0.5, 2.0), (0.0, 1.5, 4.0)),
+        (("", "blur", "blur"),) * 2, 5.0, "image", {model: best if model == "best" else weak for model in models},
+    )  # fmt: skip
 
 
 def test_the_area_by_hand():
-    graded, grade = hand_made()
+    graded = hand_made("weak")
     assert graded.severity == (0.0, 1.0, 3.0)
-    row = area_row(graded, grade, seed=0)
+    row = graded.area("weak", seed=0)
     assert row["area"] == pytest.approx((2 + 1.5) / 2 / 5)
     assert (row["flip_distance"], row["quartile_low"], row["quartile_high"]) == (1.75, 1.625, 1.875)
     assert (row["never"], row["samples"]) == (0, 2)
-    drawn = {round(row["l2"], 3): row["accuracy"] for row in distance_rows(graded, grade)}
+    drawn = {round(l2, 3): accuracy for l2, accuracy, *_ in graded.curve("weak").T.tolist()}
     assert (drawn[0], drawn[1.375], drawn[1.5], drawn[2.0], drawn[5.0]) == (1.0, 1.0, 0.5, 0.0, 0.0)
-    report = BenchmarkReport(("weak",), (graded,), (grade,), {"weak": ""}, {"weak": 0})
+    report = BenchmarkReport((graded,), {"weak": 0})
     assert [row["accuracy"] for row in report.levels] == [1.0, 0.5, 0.0]
 
 
 def test_the_ranking_puts_the_better_model_first_with_its_interval():
-    (graded, weak), (_, best) = hand_made(), hand_made(never=True)
-    first, second = ranking([graded], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
+    first, second = ranking([hand_made("weak", "best")], ("weak", "best"), seed=0)
     assert (first.model, first.rank, first.best, first.worst) == ("best", 1, 1, 1)
     assert first.area.value == first.area.low == first.area.high == 1
     assert second.model == "weak"
     assert second.area.low <= second.area.value <= second.area.high < 1
     assert (second.best, second.worst) == (2, 2)
     assert (first.victim_of, second.victim_of) == ((), ("b/v",))
-    same = ranking([graded], {"x": [weak], "y": [weak]}, {"x": "", "y": ""}, seed=0)
+    same = ranking([hand_made("weak", "same")], ("weak", "same"), seed=0)
     assert [each.best for each in same] == [1, 1]
 
 
@@ -125,7 +126,7 @@ def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
-    one, same, other = (Contents.of(brightness(level)).mark() for level in (0.5, 0.5, 0.4))
+    one, same, other = (Contents(brightness(level)).mark() for level in (0.5, 0.5, 0.4))
     assert one == same != other
 
 
@@ -209,8 +210,7 @@ def test_requirements_pass_fail_or_are_refused(tmp_path: Path):
     assert [each.passed for each in check_requirements(report, wanted)] == [True, False, True]
     some = report.distortions[0]["distortion"]
     assert [each.passed for each in check_requirements(report, [parse_requirement(f"{some}=0.1")])] == [False]
-    sets, grades = (replace(report.sets[0], tried=(), l2=(), stored=()),), (replace(report.grades[0], correct=()),)
-    empty = replace(report, sets=sets, grades=grades)
+    empty = replace(report, sets=(replace(report.sets[0], tried=(False,) * 6),))
     (unmeasured,) = check_requirements(empty, [parse_requirement("flip=0")])
     assert not unmeasured.passed
     assert "no set has samples" in str(unmeasured)
@@ -228,7 +228,7 @@ def test_a_report_is_saved_and_shows_every_table(tmp_path: Path):
     assert float(rows[1]["accuracy"]) == report.levels[1]["accuracy"]
     again = BenchmarkReport.load(folder)
     assert (again, again.levels, again.standings) == (report, report.levels, report.standings)
-    assert {row["model"]: row["own"] for row in again.transfer} == {"victim": True, "m": False}
+    assert {row["model"]: row["own"] for row in again.levels} == {"victim": True, "m": False}
     assert len(report.tables()) == 5  # ranking, distances, one set, transfer, distortions
     assert all(table.rows for table in report.tables())
     metrics = report.metrics()
@@ -243,6 +243,6 @@ def test_a_models_own_set_is_marked(tmp_path: Path):
     case.batch = replace(case.batch, y=model(case.batch.x).argmax(1))
     benchmark = case.make(tmp_path / "b", victim=model, palette=["illuminate@0.5"], budget=100)
     report = run_benchmark([benchmark], {"same": brightness(), "other": brightness(0.2)})
-    own = {(row["model"], row["own"]) for row in report.transfer}
+    own = {(row["model"], row["own"]) for row in report.levels}
     assert own == {("same", True), ("other", False)}
     assert isinstance(model.model, Brightness)

@@ -45,7 +45,7 @@ def test_any_model_can_be_graded_on_a_set_without_a_model(free: Benchmark):
         assert falls == sorted(falls, reverse=True)
         assert (falls[0], falls[-1]) == (1.0, 0.0)
     assert [s.model for s in report.standings] == ["high", "low"]
-    assert not any(row["own"] for row in report.transfer)
+    assert not any(row["own"] for row in report.levels)
     assert report.matrix()[2].shape == (1, 2)
 
 

@@ -125,7 +125,7 @@ REFUSED: list[tuple[Callable[[Benchmark], object], type[InputError], str]] = [
     (
         lambda b: verify_benchmark(b, {"exact": brightness(classes=7)}),
         ModelError,
-        "the victim has 7 classes, but the benchmark b has 3",
+        "the model 'exact' has 7 classes, but the benchmark b has 3",
     ),
 ]
 
@@ -139,7 +139,7 @@ def test_invalid_use_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("sets", "agreement"), ("ladder", "confidence:0.9,flip"), ("storage", "parquet")]
+    ("field", "value"), [("sets", "agreement"), ("ladder", "confidence:0.9,flip"), ("storage", "wfdb")]
 )
 def test_a_set_of_an_unknown_kind_is_refused_with_what_to_do(field: str, value: str, tmp_path: Path):
     path = made_once(tmp_path).folder / MANIFEST

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlab.auditing.report import requirements_table
+from rlab.auditing.verdicts import requirements_table
 from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.cli.app import COMMANDS as COMMANDS_OF_RLAB
 from rlab.cli.speak import out

@@ -22,7 +22,6 @@ from rlab.training.page import LOG as TRAINED
 
 WRITTEN = [
     ("audit", {STORED}),
-    ("audit --detect", {STORED}),
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
     ("compare", {STORED}),

@@ -24,7 +24,6 @@ from rlab.hardening.evaluation import (
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.report import Hardened
 from rlab.hardening.run import Splits, run_hardening
-from rlab.hardening.trainable import fitting_threads
 from rlab.progress import quiet
 from rlab.results.result import AttackResult
 from rlab.runs.options import make_attack
@@ -104,19 +103,6 @@ def test_figures_are_means_and_distances_are_medians() -> None:
     estimates = estimate_figures(figures)
     assert estimates["clean"].value == 0.75
     assert estimates["agent_l2"].value == 2.0
-
-
-@pytest.mark.parametrize(("values", "inside"), [(16, 1), (2**14, 3)])
-def test_small_models_use_one_thread(values: int, inside: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        victim = TorchVictim(torch.nn.Linear(values, 2), bounds=(0, 1))
-        with fitting_threads(victim, Batch(torch.zeros(1, 1, values), torch.zeros(1, dtype=torch.int64), ("a",))):
-            assert torch.get_num_threads() == inside
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_filters_that_are_not_built_in_count_as_those_of_the_palette(tmp_path: Path) -> None:

@@ -182,16 +182,6 @@ def test_damaged_folders_are_refused(damage: Callable[[Path], object], sentence:
         AttackResult.load(tmp_path / "run")
 
 
-def test_a_folder_of_rlab_0_3_0_counts_no_queries_for_timing(tmp_path: Path) -> None:
-    result = make_result(CASES["image digits"])
-    result.save(tmp_path / "run")
-    rows = to_rows(result)
-    for row in rows:
-        del row["queries_timing"]
-    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
-    assert_same(AttackResult.load(tmp_path / "run"), result)
-
-
 def test_r_peaks_and_leads_survive_a_round_trip(tmp_path: Path) -> None:
     result = make_result(replace(CASES["signal beat"], n=3))
     marked = replace(result, r_peaks=((12, 200), (), (-5,)), setting=replace(result.setting, leads=("MLII", "V5")))

@@ -197,7 +197,7 @@ CHANGES = (
     two("a prior's field", "policy", with_(policy=lambda m: rlab.Belief(prior=m.Edges(1))),
         with_(policy=lambda m: rlab.Belief(prior=m.Edges(3)))),
     two("an own policy's field", "policy", with_(policy=lambda m: m.Mine(0.1)), with_(policy=lambda m: m.Mine(0.2))),
-    edit("an own policy's code", "self.inner.begin(state, task)", "(self.inner.begin(state, task))",
+    edit("an own policy's code", "self.inner.begin(state, task)", "self.inner.begin(task=task, state=state)",
          with_(policy=lambda m: m.Mine(0.1)), kind="policy"),
     two("an own goal's field", "goal", with_(goal=lambda m: m.Lead(0.1)), with_(goal=lambda m: m.Lead(0.2)), ("compare",)),
     edit("an own goal's code", "+ self.by", "- self.by", with_(goal=lambda m: m.Lead(0.1)), ("compare",), "goal"),

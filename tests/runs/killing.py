@@ -33,7 +33,8 @@ from rlab.runs.options import AttackOptions, make_attack
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check
 from rlab.storage.lock import held_locks
-from rlab.storage.run_file import PARTS, RUN
+from rlab.storage.run_file import RUN
+from rlab.storage.steps import STEP
 from rlab.training.directions import PriorOptions, train
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -257,7 +258,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file and folder by name; files in which equal runs differ are as empty as folders, and so are steps with times."""
     found = dict[str, bytes]()
     for path in sorted(folder.rglob("*")):
-        timed = path.name in DIFFER or (path.parent.name == PARTS and path.suffix in (".parquet", ".json"))
+        timed = path.name in DIFFER or (path.suffix == STEP and b"seconds" in path.read_bytes())
         found[path.relative_to(folder).as_posix()] = path.read_bytes() if path.is_file() and not timed else b""
     return found
 

@@ -43,7 +43,7 @@ HERE = "tests.runs.test_cluster"
 
 def test_another_version_of_rlab_is_refused() -> None:
     with mock.patch.object(sys, "stdout"), warnings.catch_warnings():
-        error = pickle.loads(Remote().begin(pickle.dumps(("0.0.0", Start("worker", worker, (0, ""))))))
+        error = pickle.loads(Remote().do(pickle.dumps(Start("worker", worker, (0, ""), "0.0.0"))))
     assert isinstance(error, InputError)
 
 
@@ -56,8 +56,7 @@ def test_the_number_of_workers_that_fit() -> None:
 
 def test_a_finished_run_does_not_connect() -> None:
     crew = Workers(check(WorkerOptions, {"cluster": "ray://127.0.0.1:9"}), ModelOptions(name="demo:digits"), (0, 1), "")
-    with crew.map(worker, (), ()) as results:
-        assert list(results) == []
+    assert list(crew.map(worker, (), ())) == []
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://", "ray://host", "ray://host:port", "http://host:1", ""])

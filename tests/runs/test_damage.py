@@ -120,7 +120,7 @@ def test_a_damaged_chunk_of_an_unfinished_run(part: str, tmp_path: Path) -> None
     folder, moments = tmp_path / "run", unbroken("attack")[0]
     with pytest.raises(Killed), trouble(folder, at=round(moments * 0.7)):
         COMMANDS["attack"](folder)
-    names = {"rows": "chunk-00000000.parquet", "arrays": "chunk-00000000.safetensors"}
+    names = {"rows": "chunk-00000000.step", "arrays": "chunk-00000000.safetensors"}
     damaged = folder / RUN if part == "run" else folder / PARTS / names[part]
     flip(damaged)
     with pytest.raises(FolderError) as caught:
@@ -147,7 +147,7 @@ def test_a_deleted_manifest_of_joined_samples_costs_nothing(tmp_path: Path) -> N
     folder = finished("benchmark npz", tmp_path / "run")
     for name in ("manifest.json", "metadata.parquet"):
         (folder / name).unlink()
-        with mock.patch("rlab.benchmarking.make.search_chunk", side_effect=AssertionError):
+        with mock.patch("rlab.benchmarking.make.chunk_work", side_effect=AssertionError):
             COMMANDS["benchmark npz"](folder)
         assert is_same("benchmark npz", folder)
 
@@ -185,7 +185,7 @@ def test_only_a_damaged_chunk_is_queried_again(tmp_path: Path) -> None:
 def test_deleted_parts_of_a_finished_run(tmp_path: Path) -> None:
     """Without their rows, the arrays stay; without both, a chunk is attacked again."""
     folder = finished("attack", tmp_path / "run")
-    rows, arrays = (folder / PARTS / f"chunk-00000002.{suffix}" for suffix in ("parquet", "safetensors"))
+    rows, arrays = (folder / PARTS / f"chunk-00000002.{suffix}" for suffix in ("step", "safetensors"))
     rows.unlink()
     assert queried("attack", folder) == 0
     assert is_same("attack", folder)

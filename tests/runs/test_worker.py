@@ -73,9 +73,7 @@ class FakeRay:
         if kind:
             return SimpleNamespace(options=lambda **_: self)
         self.made += 1
-        actor = Remote()
-        calls = {name: SimpleNamespace(remote=partial(self._call, getattr(actor, name))) for name in ("begin", "do")}
-        return SimpleNamespace(**calls)
+        return SimpleNamespace(do=SimpleNamespace(remote=partial(self._call, Remote().do)))
 
     def _call(self, method: Callable[[bytes], bytes], message: bytes) -> Any:
         self.calls += 1

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rlab.auditing.junit import junit
 from rlab.auditing.record import StageRecord
+from rlab.auditing.verdicts import junit
 from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.storage import files
 from rlab.storage.tables import write_tables

@@ -33,15 +33,15 @@ class Counting:
 
 def test_what_changes_in_a_call_is_left_out_and_nothing_else() -> None:
     used, fresh = Counting(), Counting()
-    contents = Contents.of(used)
-    assert contents.mark() == Contents.of(fresh).mark()
+    contents = Contents(used)
+    assert contents.mark() == Contents(fresh).mark()
     used(3)
-    assert not Contents.of(used).fits(contents.mark())
+    assert not Contents(used).fits(contents.mark())
     mark = contents.settled()
     used(4)
-    assert all(Contents.of(each).fits(mark) for each in (used, Counting()))
+    assert all(Contents(each).fits(mark) for each in (used, Counting()))
     used.factor = 2.0
-    assert not Contents.of(used).fits(mark)
+    assert not Contents(used).fits(mark)
 
 
 def test_what_moves_to_another_attribute_still_counts() -> None:
@@ -49,12 +49,12 @@ def test_what_moves_to_another_attribute_still_counts() -> None:
         def __init__(self, factor: float) -> None:
             self.own, self.last = Counting(factor), None
 
-    model, mark = Model(1.0), Contents.of(Model(1.0)).mark()
-    contents = Contents.of(model)
+    model, mark = Model(1.0), Contents(Model(1.0)).mark()
+    contents = Contents(model)
     model.last = model.own  # type: ignore[assignment]
     settled = contents.settled()
     assert contents.mark() == mark
-    assert not Contents.of(Model(2.0)).fits(settled)
+    assert not Contents(Model(2.0)).fits(settled)
 
 
 def test_what_cannot_be_recognised_fits_no_mark() -> None:
@@ -63,10 +63,10 @@ def test_what_cannot_be_recognised_fits_no_mark() -> None:
         return lambda x: next(numbers) + x
 
     function = make()
-    contents = Contents.of(function)
+    contents = Contents(function)
     assert contents.lost() == ["numbers (generator)"]
     assert not contents.fits(contents.mark())
-    assert contents.likeness == Contents.of(make()).likeness
+    assert contents.likeness == Contents(make()).likeness
 
 
 def iter_of() -> Any:
@@ -94,9 +94,9 @@ def cached(x: int) -> int:
     ],
 )
 def test_equal_objects_have_equal_marks(make: Any) -> None:
-    contents = Contents.of(make())
+    contents = Contents(make())
     assert not contents.lost()
-    assert contents.mark() == Contents.of(make()).mark()
+    assert contents.mark() == Contents(make()).mark()
 
 
 def test_cycles_and_long_chains_end() -> None:
@@ -105,7 +105,7 @@ def test_cycles_and_long_chains_end() -> None:
     chain: Any = None
     for _ in range(5000):
         chain = [chain]
-    assert not Contents.of([ring, chain]).lost()
+    assert not Contents([ring, chain]).lost()
 
 
 def test_a_large_network_takes_a_moment() -> None:
@@ -115,5 +115,5 @@ def test_a_large_network_takes_a_moment() -> None:
     import time
 
     began = time.process_time()
-    Contents.of(net)
+    Contents(net)
     assert time.process_time() - began < 3  # of a busy one

@@ -20,9 +20,8 @@ from rlab.errors import FolderError, VictimError
 from rlab.redact import remember
 from rlab.storage import steps
 from rlab.storage.resume import Resume, open_run
-from rlab.storage.run_file import PARTS, RUN, check_files, current_versions
+from rlab.storage.run_file import PARTS, RUN, check_files, current_versions, read_versions
 from rlab.storage.sealed import UNSEALED, sealed
-from rlab.storage.steps import read_versions
 
 QUESTION = {"model": "demo:digits", "budget": 40, "patch": (2, 2)}
 
@@ -71,7 +70,7 @@ def test_a_step_runs_once_and_is_read_back(kind: str, tmp_path: Path) -> None:
     else:
         assert again == first or str(again) == str(first) == "[nan]"
     (path,) = (tmp_path / "run" / PARTS).iterdir()
-    assert path.suffix == {"a table": ".parquet", "tensors": ".tensors"}.get(kind, ".json")
+    assert path.suffix == steps.STEP
 
 
 def test_another_fingerprint_is_refused_or_runs_again(tmp_path: Path) -> None:
@@ -157,7 +156,7 @@ def test_a_table_is_stored_without_secrets(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.record("rows", "", pa.table({"id": ["of a-secret-of-a-table", "b"], "n": [1, 2]}))
     assert resume.recall("rows", "") == pa.table({"id": ["of (hidden)", "b"], "n": [1, 2]})
-    assert b"a-secret-of-a-table" not in (tmp_path / "run" / PARTS / "rows.parquet").read_bytes()
+    assert b"a-secret-of-a-table" not in (tmp_path / "run" / PARTS / "rows.step").read_bytes()
 
 
 VALUE_OF = {
@@ -259,10 +258,9 @@ def test_a_run_continues_with_another_patch_version_and_not_with_another_minor_v
     open_again(tmp_path / "run").step("a", "", Counting(1))
     versions = read_versions(tmp_path / "run")
     assert versions == current_versions()
-    assert versions.keys() == {"rlab", "Python", "torch", "device"}
+    assert versions.keys() == {"rlab", "Python", "torch", "device", "threads"}
     major, minor, *_ = __version__.split(".")
     monkeypatch.setattr("rlab.storage.question.__version__", f"{major}.{minor}.99")
-    monkeypatch.setattr("torch.__version__", "99.0")
     assert open_again(tmp_path / "run").step("a", "", stop) == 1
     monkeypatch.setattr("rlab.storage.question.__version__", f"{major}.{int(minor) + 1}.0")
     with pytest.raises(FolderError):

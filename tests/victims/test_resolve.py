@@ -78,7 +78,7 @@ def test_options_reach_the_victim(mine: str) -> None:
     ("name", "options"),
     [
         ("MINE:net", {"factory": "a:b"}),
-        ("MINE:function", {"device": "cpu", "compile": True}),
+        ("MINE:function", {"device": "cpu", "autocast": True}),
         ("MINE:ready", {"mean": 0.5}),
         ("http://host", {"mean": 0.5, "layout": "channels_last"}),
         ("http://host", {"device": "cuda"}),

@@ -143,23 +143,3 @@ def test_on_a_gpu_scores_come_back_to_the_inputs() -> None:
     scores = TorchVictim(model, device="cuda", mean=0.0, std=1.0)(X)
     assert scores.device == X.device
     assert torch.allclose(scores, want, atol=1e-4)
-
-
-def test_a_compiled_model_is_the_one_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[nn.Module] = []
-
-    def compile(model: nn.Module) -> nn.Module:
-        compiled.append(model)
-        return model
-
-    monkeypatch.setattr(torch, "compile", compile)
-    first, other = nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
-    first(X), other(X)
-    victim = TorchVictim(first, compile=True)
-    answers = [victim(X), victim(X[:1])]
-    assert compiled == [first]  # once, whatever the number of rows
-    victim.model = other  # as a sanity check puts a copy in its place
-    assert not torch.equal(victim(X), answers[0])
-    assert compiled == [first, other]
-    TorchVictim(first)(X)
-    assert len(compiled) == 2
