@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:  # mypy resolves the imports between these files and the package last
     from collections.abc import Callable
     from collections.abc import Sequence
+    from pathlib import Path
     from rlab.comparison.recorder import QueryRecorder
     from rlab.core.goals.base import Goal
     from rlab.filters.base import Filter
@@ -12,6 +13,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.hardening.adversaries import AdversaryGenerator
     from rlab.learning.simulator import Simulator
     from rlab.policies.base import Policy
+    from rlab.victims.template import Template
     from rlab.victims.torch_module import TorchVictim
     from torch import Tensor
     from torch.nn.modules.module import Module
@@ -21,7 +23,7 @@ class SharedKeywords(TypedDict, total=False):
     patch: int | str | Sequence[int] | None
     channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     simulator: str | Simulator | None
-    learn: int | str | None
+    learn: str | None
     goal: str | Goal | None
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
@@ -78,8 +80,6 @@ class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]
     levels: str | Sequence[int] | list[int]
     baseline: str | None
-    worst: bool
-    budget: int
     robustbench: Literal['cifar10', 'cifar100', 'imagenet'] | None
     seed: int
 
@@ -141,7 +141,7 @@ class VictimKeywords(TypedDict, total=False):
     mean: float | Sequence[float] | None
     std: float | Sequence[float] | None
     bounds: tuple[float, float] | None
-    layout: Literal['channels_first', 'channels_last', 'frames_first', 'no_channels']
+    layout: Literal['channels_first', 'channels_last', 'frames_first', 'no_channels', 'flat']
     outputs: Literal['auto', 'logits', 'probabilities', 'labels', 'topk', 'boxes', 'map', 'numbers']
     box_format: Literal['xyxy', 'xywh'] | None
     box_scale: Literal['pixels', 'unit'] | None
@@ -154,3 +154,30 @@ class VictimKeywords(TypedDict, total=False):
     score: Callable[[Any], Any] | str | None
     chunk: int | None
     timeout: float | None
+
+class HttpKeywords(TypedDict, total=False):
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    bounds: tuple[float, float] | None
+    layout: Literal['channels_first', 'channels_last', 'frames_first', 'no_channels', 'flat']
+    outputs: Literal['auto', 'logits', 'probabilities', 'labels', 'topk', 'boxes', 'map', 'numbers']
+    box_format: Literal['xyxy', 'xywh'] | None
+    box_scale: Literal['pixels', 'unit'] | None
+    box_columns: Literal['scores', 'objectness', 'class'] | None
+    box_layout: Literal['rows', 'columns'] | None
+    box_overlap: float | None
+    multilabel: bool
+    classes: int | None
+    output: str | int | None
+    score: Callable[[Any], Any] | str | None
+    chunk: int | None
+    timeout: float | None
+    template: str | Template | None
+    headers: dict[str, str] | None
+    concurrency: int
+    retries: int
+    backoff: float
+    rate: float | str | None
+    price: float | str | None
+    max_cost: float | None
+    cache: str | Path | None

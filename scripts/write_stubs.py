@@ -32,6 +32,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "LearnKeywords": rlab.learn,
     "EnvironmentKeywords": make_environment,
     "VictimKeywords": rlab.Victim.__init__,
+    "HttpKeywords": rlab.HttpVictim.__init__,
 }
 SHARING = (
     "AttackKeywords",

@@ -178,8 +178,8 @@ DECLARED: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {  # wh
     ),
     "a branch of a union": (lambda: check(ModelOptions, {"name": "x", "mean": "dark"}), "'mean'", ("mean.float",)),
     "a secret": (
-        lambda: check(ModelOptions, {"name": "http://x", "http": "token-123"}),
-        "'http'",
+        lambda: check(ModelOptions, {"name": "http://x", "headers": "token-123"}),
+        "'headers'",
         ("(hidden)", "token-123"),
     ),
     "said already": (lambda: check(AuditOptions, declared(attack=5), "the audit"), "'attack' is gone", ("got",)),

@@ -32,10 +32,9 @@ def command(
         drawn = (pictures or run.page) and options.keep != "everything"
         data = options.suited_data().open() if drawn else None  # rebuilds the inputs that were not stored
         if pictures:
-            from rlab.results.plots import save_pictures  # imports matplotlib
+            from rlab.present.figures import save_drawings  # imports matplotlib
 
-            save_pictures(
-                result if data is None else AttackResult.load(folder, data), folder / "pictures", limit=pictures
-            )
+            shown = result if data is None else AttackResult.load(folder, data)
+            save_drawings(shown.drawings(pictures), folder / "pictures", "png")
         setting = result.setting
         run.finish(result, folder, data, policy=setting.policy, budget=setting.budget)

@@ -35,8 +35,7 @@ def command(options: CompareOptions, run: RunFlags, dry_run: DryRun = False) -> 
 
 command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every query.
 
-The first attack is the reference for the others. If you name an attack at several strengths, such as
-torchattacks:square@1.0 and torchattacks:square@2.0, the table also shows how many queries it needs at the reference's median L2.
+The first attack is the reference for the others.
 
 ATTACKS of other libraries, with a strength after '@': {", ".join(ATTACKS)}.
 

@@ -20,5 +20,4 @@ def command(options: CorruptRunOptions, run: RunFlags) -> None:
     with run.opened("corrupt") as folder:
         report = corrupt(options.model, options.data, out=folder, announce=tell_data, **given)
         figures = {name: getattr(report, name) for name in ("accuracy", "ece", "mce", "relative_mce", "rows")}
-        worst = None if report.worst is None else report.worst.median.value
-        run.finish(report, folder, clean=report.clean.accuracy.value, **figures, worst=worst)
+        run.finish(report, folder, clean=report.clean.accuracy.value, **figures)

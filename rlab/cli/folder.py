@@ -28,7 +28,6 @@ from rlab.storage.lock import hold, is_read_only
 from rlab.storage.outside import is_text, short
 from rlab.storage.run_file import RUN
 from rlab.victims.base import Victim
-from rlab.victims.bill import per_query
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
@@ -176,7 +175,7 @@ def tell_options(
 ) -> None:
     """Print what a command would do; `attacks` on each sample, or 0 if it does more than attacks, bound its queries."""
     filled, batch, _ = prepare(options, models, data)
-    price = max([0.0, *(per_query(model.price) for model in models)])
+    price = max([0.0, *(model.price for model in models)])
     tell_plan({"samples": len(batch), **filled.plain()}, folder, len(batch) * filled.budget * attacks, price)
 
 

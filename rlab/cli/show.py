@@ -34,13 +34,13 @@ def command(
     page = report.view(0, run)
     tables = tell_page(page, samples)
     if pictures:
-        from rlab.results.plots import save_pictures
+        from rlab.present.figures import save_drawings
         from rlab.results.result import AttackResult
 
         if not isinstance(report, AttackResult):
             raise OptionError(f"--pictures draws samples of an attack: rlab report {run} makes a page of this run")
         with hold(run, "show"):
-            save_pictures(report, run / "pictures", limit=pictures)
+            save_drawings(report.drawings(pictures), run / "pictures", "png")
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {plain(run / 'pictures')}")
     if versions := read_versions(run):

@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlab.comparison.outcome import COLUMNS, AttackOutcome, Contender, Figures, at_equal_l2, query_ratio
+from rlab.comparison.outcome import COLUMNS, AttackOutcome, Contender, Figures, query_ratio
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
 from rlab.errors import AttackError, ModelError, OptionError, give_notice
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
 from rlab.present.report import Metric, Report
-from rlab.present.table import Share, Table, Value, as_text, number
+from rlab.present.table import Share, Table, Value, as_text
 from rlab.progress import bar
 from rlab.results.charts import AnytimeCurve, anytime_charts
 from rlab.results.result import WITHIN
@@ -110,7 +110,7 @@ class Comparison(Report):
         return f"Comparison({', '.join(self.outcomes)} on {len(self.ids)} samples, {self.budget} queries each)"
 
     def __str__(self) -> str:
-        return "\n".join([*map(as_text, self.tables()), *self.lines()])
+        return "\n".join([*map(as_text, self.tables()), *self.failed.values()])
 
     @property
     def reference(self) -> str:
@@ -131,26 +131,6 @@ class Comparison(Report):
     def figures(self) -> dict[str, Figures]:
         """Figures by attack, with their intervals."""
         return {name: Figures.of(outcome, self.seed) for name, outcome in self.outcomes.items()}
-
-    def strengths(self) -> dict[str, list[str]]:
-        """Attacks that ran at several strengths: from each attack's name to its 'name@strength' entries."""
-        groups: dict[str, list[str]] = {}
-        for name in self.outcomes:
-            groups.setdefault(name.partition("@")[0], []).append(name)
-        return {base: names for base, names in groups.items() if len(names) > 1}
-
-    def lines(self) -> list[str]:
-        """One sentence per attack that failed, and per attack with several strengths: its queries at the reference's median L2."""
-        first, lines = self.reference, list(self.failed.values())
-        l2 = number(self.figures[first].l2.value)
-        for base, names in self.strengths().items():
-            queries, times = at_equal_l2(self.outcomes[first], [self.outcomes[name] for name in names], self.seed)
-            if math.isnan(queries.value):
-                lines.append(f"{base}: its strengths do not bracket the median L2 {l2} of {first}; add strengths")
-            else:
-                many = f"{number(times.value)} times as many [{number(times.low)}, {number(times.high)}]"
-                lines.append(f"{base} at the median L2 {l2} of {first}: {number(queries.value)} queries, {many}")
-        return lines
 
     def tables(self) -> list[Table]:
         """One row per attack: best flips by number of queries; success and cost; what the attack needs and costs in all.
@@ -205,8 +185,8 @@ class Comparison(Report):
             name: AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, self.budget)
             for name, o in self.outcomes.items()
         }
-        lines = [Text(f"{line}.") for line in self.lines()]
-        blocks: list[Block] = [Charts(anytime_charts(curves, self.distance)), *self.tables(), *lines]
+        failed = [Text(f"{line}.") for line in self.failed.values()]
+        blocks: list[Block] = [Charts(anytime_charts(curves, self.distance)), *self.tables(), *failed]
         title = f"Attacks compared{'' if folder is None else f': {folder.name}'}"
         return Page(title, [Section("Attacks", [*blocks, Text(RULES, quiet=True)])], lead=lead, numbers=numbers)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -13,25 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender
-from rlab.comparison.recorder import (
-    REDUCED,
-    VALUES,
-    Decided,
-    QueryRecorder,
-    Until,
-    check_unit,
-    failing,
-    run_recorded,
-)
-from rlab.core.rng import sample_seeds, seeded_globals
-from rlab.data.batch import Batch
+from rlab.comparison.outcome import FREE_PIXELS
+from rlab.comparison.recorder import QueryRecorder, RecordedContender, Until
 from rlab.errors import MissingExtra, OptionError, optional
-from rlab.progress import Progress, quiet
 from rlab.storage.config import did_you_mean
-from rlab.victims.base import Victim
 
-RunAttack = Callable[[QueryRecorder, float, int], object]  # the samples under attack, a strength and a seed
+RunAttack = Callable[[QueryRecorder, float], object]  # the samples under attack, and a strength
 
 
 class _Module(nn.Module):
@@ -59,11 +45,13 @@ def load_library(library: str) -> None:
 
 
 def _torchattacks_square(norm: str) -> RunAttack:
-    def run(recorder: QueryRecorder, eps: float, seed: int) -> object:
+    def run(recorder: QueryRecorder, eps: float) -> object:
         from torchattacks import Square
 
         # It makes two queries, the clean prediction and a first proposal, before its loop of n_queries.
-        attack = Square(_Module(recorder), norm=norm, eps=eps, n_queries=max(1, recorder.budget - 2), seed=seed)
+        attack = Square(
+            _Module(recorder), norm=norm, eps=eps, n_queries=max(1, recorder.budget - 2), seed=recorder.seed
+        )
         return attack(recorder.x, recorder.y)
 
     return run
@@ -72,7 +60,7 @@ def _torchattacks_square(norm: str) -> RunAttack:
 def _foolbox(name: str, takes: str, **options: Any) -> RunAttack:
     """`takes`: the option for the number of queries or steps; '' if there is none. All of them use only labels."""
 
-    def run(recorder: QueryRecorder, eps: float, seed: int) -> object:
+    def run(recorder: QueryRecorder, eps: float) -> object:
         from foolbox import attacks
         from foolbox.models.pytorch import PyTorchModel
 
@@ -86,7 +74,7 @@ def _foolbox(name: str, takes: str, **options: Any) -> RunAttack:
 def _art(name: str, takes: str = "eps", **options: Any) -> RunAttack:
     """`takes`: the option for the strength."""
 
-    def run(recorder: QueryRecorder, eps: float, seed: int) -> object:
+    def run(recorder: QueryRecorder, eps: float) -> object:
         from art.attacks import evasion
         from art.estimators.classification import PyTorchClassifier
 
@@ -125,50 +113,7 @@ LIBRARIES = {name.partition(":")[0] for name in ATTACKS}
 _TOGETHER = {"torchattacks": 500}  # samples that a library can attack at once; the others attack one at a time
 
 
-@dataclass(frozen=True)
-class LibraryContender(Contender):
-    """An attack of a library at a strength."""
-
-    name: str
-    strength: float
-    attack: LibraryAttack
-    reduce: bool = False  # bisect towards the original in attacks that stop at the flip
-
-    @property
-    def library(self) -> str:
-        return self.name.partition(":")[0]
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        answers = "labels" if self.library == "foolbox" else "scores"
-        return (answers, FREE_PIXELS, *((REDUCED,) if self._reduces else ()))
-
-    @property
-    def _reduces(self) -> bool:
-        return self.reduce and self.attack.until == "flip"
-
-    def check(self, batch: Batch, budget: int) -> None:
-        check_unit(batch, images_only=True)
-        load_library(self.library)
-
-    def __call__(
-        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
-    ) -> AttackOutcome:
-        self.check(batch, budget)
-        seeds = sample_seeds(seed, 0, len(batch))
-
-        def run(recorder: QueryRecorder, rows: Tensor) -> None:
-            first = int(seeds[rows[0]]) % 2**31
-            with suppress(Decided), seeded_globals(first), failing(self.name, recorder.x):
-                self.attack.run(recorder, self.strength, first)
-            if self._reduces:
-                recorder.reduce()
-
-        together = max(1, min(_TOGETHER.get(self.library, 1), VALUES // batch.x[0].numel()))
-        return run_recorded(victim, batch, budget, run, self.attack.until, together, progress=progress)
-
-
-def parse_library(spec: str, reduce: bool = False) -> LibraryContender:
+def parse_library(spec: str, reduce: bool = False) -> RecordedContender:
     """'art:simba' or 'art:simba@0.2'."""
     name, at, text = spec.partition("@")
     if name not in ATTACKS:
@@ -183,4 +128,10 @@ def parse_library(spec: str, reduce: bool = False) -> LibraryContender:
         strength = math.nan
     if at and not 0 < strength < math.inf:
         raise OptionError(f"expected a strength above 0 after '@', such as {name}@{default:g}, got {spec!r}")
-    return LibraryContender(name, strength, ATTACKS[name], reduce)
+    attack, library = ATTACKS[name], name.partition(":")[0]
+    return RecordedContender(
+        name, lambda recorder, rows: attack.run(recorder, strength),
+        uses=("labels" if library == "foolbox" else "scores", FREE_PIXELS), until=attack.until,
+        together=_TOGETHER.get(library, 1), images_only=True, reduces=reduce and attack.until == "flip",
+        prepare=lambda: load_library(library),
+    )  # fmt: skip

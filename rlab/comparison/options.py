@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rlab.comparison.libraries import LIBRARIES, parse_library
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
-from rlab.comparison.own import OWN, OwnContender, own_attack, own_name
-from rlab.comparison.recorder import QueryRecorder
+from rlab.comparison.own import OWN, own_attack, own_name
+from rlab.comparison.recorder import QueryRecorder, RecordedContender
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS
@@ -149,7 +149,7 @@ class CompareOptions(WorkerOptions, RunOptions):
         for each in ("auto",) if free else self.policies:  # free pixels have only one search
             known = isinstance(each, str) and not OWN.fullmatch(each)
             made = parse_policy(each) if known else own_attack(each)
-            if isinstance(made, OwnContender):
+            if isinstance(made, RecordedContender):
                 raise OptionError(f"{made.name} is a function: name it among the attacks, not among the policies")
             named[own_name(each) if isinstance(each, Policy) else str(each)] = policy_of(made)
         for each in self.attacks:

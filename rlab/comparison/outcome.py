@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError
 from rlab.progress import Progress, quiet
 from rlab.results.result import WITHIN
-from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds, share_estimate
+from rlab.stats import NOTHING, Estimate, Floats, estimate, median, over_seeds, share_estimate
 from rlab.storage.files import finite
 from rlab.victims.base import Victim
 
@@ -62,6 +61,15 @@ class AttackOutcome:
     def best_within(self, queries: int) -> Tensor:
         """(n,): the distance of the best flip within this number of queries; infinity without a verified flip."""
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
+
+    def column(self, name: Literal["succeeded", "charged", "first", "won", "l2"]) -> Floats:
+        """The attacked samples (m,): queries `charged`, up to the `first` flip, or of flips (`won`: NaN after a failure); L2."""
+        kept, done = self.attacked, self.succeeded
+        if name == "first":
+            at = torch.tensor([flips[0][0] if flips else self.budget for flips in self.improvements])
+            return torch.where(done, at, self.budget)[kept].double().numpy()
+        values = {"won": self.charged, "succeeded": done, "charged": self.charged, "l2": self.l2}[name].double()
+        return (values.masked_fill(~done, math.nan) if name in ("won", "l2") else values)[kept].numpy()
 
     def first(self, samples: int) -> AttackOutcome:
         """The outcome of the first `samples`; `rows` still counts all."""
@@ -104,28 +112,6 @@ class Contender(ABC):
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The attacked samples of an outcome as arrays (n,)."""
-
-    succeeded: Floats
-    charged: Floats  # queries; the whole budget after a failure
-    first: Floats  # queries up to the first flip; the whole budget after a failure
-    won: Floats  # queries; NaN after a failure
-    l2: Floats  # NaN after a failure
-
-    @classmethod
-    def of(cls, outcome: AttackOutcome) -> Columns:
-        rows = outcome.attacked.numpy()
-        done = outcome.succeeded.numpy()[rows]
-        charged = outcome.charged.numpy()[rows].astype(np.float64)
-        l2 = np.where(done, outcome.l2.numpy()[rows].astype(np.float64), np.nan)
-        flips = (outcome.improvements[i] for i in rows.nonzero()[0])
-        at = np.array([each[0][0] if each else outcome.budget for each in flips], np.float64)
-        first = np.where(done, at, outcome.budget)
-        return cls(done.astype(np.float64), charged, first, np.where(done, charged, np.nan), l2)
-
-
-@dataclass(frozen=True)
 class Figures:
     """Figures of one attack, over its attacked samples; medians unless the name says otherwise."""
 
@@ -140,16 +126,19 @@ class Figures:
 
     @classmethod
     def of(cls, outcome: AttackOutcome, seed: int = 0) -> Figures:
-        c = Columns.of(outcome)
-        n = len(c.charged)
+        success, charged, n = outcome.column("succeeded"), outcome.column("charged"), int(outcome.attacked.sum())
         best = {q: outcome.best_within(q)[outcome.attacked].double().numpy()[None] for q in WITHIN}
+
+        def middle(values: Floats) -> Estimate:
+            return estimate(lambda rows: median(values, rows), n, seed)
+
         return cls(
-            success=share_estimate(c.succeeded.sum(), n),
-            queries=estimate(lambda rows: median(c.charged, rows), n, seed),
-            first=estimate(lambda rows: median(c.first, rows), n, seed),
-            queries_won=estimate(lambda rows: median(c.won, rows), n, seed),
-            queries_mean=estimate(lambda rows: c.charged[rows].mean(1), n, seed),
-            l2=estimate(lambda rows: median(c.l2, rows), n, seed),
+            success=share_estimate(success.sum(), n),
+            queries=middle(charged),
+            first=middle(outcome.column("first")),
+            queries_won=middle(outcome.column("won")),
+            queries_mean=estimate(lambda rows: charged[rows].mean(1), n, seed),
+            l2=middle(outcome.column("l2")),
             rows=outcome.rows,
             within={q: over_seeds(distances, "median", seed) if n else NOTHING for q, distances in best.items()},
         )
@@ -157,46 +146,16 @@ class Figures:
 
 def query_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
     """The other's median queries divided by ours, on the same samples; above 1 means that the other needs more."""
-    a, b = _paired(ours, other)
-    return estimate(lambda rows: median(b.charged, rows) / median(a.charged, rows), len(a.charged), seed)
+    return _ratio(ours, other, "charged", seed)
 
 
 def l2_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
     """The other's median L2 divided by ours; above 1 means that the other distorts more."""
-    a, b = _paired(ours, other)
-    return estimate(lambda rows: median(b.l2, rows) / median(a.l2, rows), len(a.l2), seed)
+    return _ratio(ours, other, "l2", seed)
 
 
-def at_equal_l2(ours: AttackOutcome, settings: Sequence[AttackOutcome], seed: int = 0) -> tuple[Estimate, Estimate]:
-    """The median queries that another attack needs at our median L2, interpolated between its strengths, and their ratio to
-    ours; NaN if the strengths do not enclose that L2."""
-    if len(settings) < 2:
-        raise DataError(f"expected at least two strengths of an attack to interpolate between, got {len(settings)}")
-    pairs = [_paired(ours, outcome) for outcome in settings]
-    mine, columns, n = pairs[0][0], [other for _, other in pairs], len(pairs[0][0].charged)
-    l2, *known = (float(median(c.l2, np.arange(n)[None])[0]) for c in (mine, *columns))
-    if not min(known) <= l2 <= max(known):
-        return NOTHING, NOTHING
-    queries = estimate(lambda rows: _interpolate(columns, rows, np.full(len(rows), l2)), n, seed)
-    return queries, estimate(
-        lambda rows: _interpolate(columns, rows, median(mine.l2, rows)) / median(mine.charged, rows), n, seed
-    )
-
-
-def _interpolate(columns: Sequence[Columns], rows: Rows, l2: Floats) -> Floats:
-    """Interpolate (log L2, log queries) linearly between strengths; only bootstrap draws may extrapolate."""
-    x = np.log(np.stack([median(c.l2, rows) for c in columns], 1))
-    y = np.log(np.stack([median(c.charged, rows) for c in columns], 1))
-    order = x.argsort(1)
-    x, y = np.take_along_axis(x, order, 1), np.take_along_axis(y, order, 1)
-    want = np.log(l2)[:, None]
-    left = ((x < want).sum(1, keepdims=True) - 1).clip(0, x.shape[1] - 2)
-    x0, x1, y0, y1 = (np.take_along_axis(v, left + step, 1)[:, 0] for v in (x, y) for step in (0, 1))
-    result: Floats = np.exp(y0 + (y1 - y0) * (want[:, 0] - x0) / (x1 - x0))
-    return result
-
-
-def _paired(ours: AttackOutcome, other: AttackOutcome) -> tuple[Columns, Columns]:
+def _ratio(ours: AttackOutcome, other: AttackOutcome, name: Literal["charged", "l2"], seed: int) -> Estimate:
     if len(ours) != len(other) or not (ours.attacked == other.attacked).all():
         raise DataError("the two attacks did not attack the same samples: compare them on the same data and model")
-    return Columns.of(ours), Columns.of(other)
+    a, b = ours.column(name), other.column(name)
+    return estimate(lambda rows: median(b, rows) / median(a, rows), len(a), seed)

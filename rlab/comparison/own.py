@@ -4,53 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
-from torch import Tensor
-
-from rlab.comparison.outcome import AttackOutcome, Contender
-from rlab.comparison.recorder import QueryRecorder, check_unit, failing, run_recorded
-from rlab.core.rng import seeded_globals
-from rlab.data.batch import Batch
+from rlab.comparison.recorder import RecordedContender
 from rlab.errors import OptionError
 from rlab.policies import policy_spec
 from rlab.policies.base import Policy
-from rlab.progress import Progress, quiet
-from rlab.victims.base import Victim
 
-Function = Callable[[QueryRecorder, Tensor], object]
 OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # MODULE:NAME
 
 
-@dataclass(frozen=True)
-class OwnContender(Contender):
-    """A function of the user that asks a recorder; it attacks one sample at a time."""
-
-    name: str
-    function: Function
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("what your code uses",)
-
-    def check(self, batch: Batch, budget: int) -> None:
-        check_unit(batch)
-
-    def __call__(
-        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
-    ) -> AttackOutcome:
-        def run(recorder: QueryRecorder, rows: Tensor) -> None:
-            with failing(self.name, recorder.x):
-                self.function(recorder, rows)
-
-        with seeded_globals(seed):
-            return run_recorded(victim, batch, budget, run, "budget", progress=progress)
-
-
-def own_attack(thing: object) -> Policy[Any] | OwnContender:
+def own_attack(thing: object) -> Policy[Any] | RecordedContender:
     """A policy, also from its class, or the contender of a function; given as an object or as MODULE:NAME."""
     name, found = (thing if isinstance(thing, str) else own_name(thing)), thing
     if isinstance(thing, str):
@@ -69,7 +34,7 @@ def own_attack(thing: object) -> Policy[Any] | OwnContender:
     except TypeError:
         wanted = f"expected the attack {name} to be a function (recorder, rows)"
         raise OptionError(f"{wanted}, got other parameters") from None
-    return OwnContender(name, found)
+    return RecordedContender(name, found)
 
 
 def own_name(thing: object) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlab.comparison.outcome import AttackOutcome
+from rlab.comparison.outcome import AttackOutcome, Contender
 from rlab.core.distances import l2
 from rlab.core.goals import Untargeted
+from rlab.core.rng import sample_seeds, seeded_globals
 from rlab.core.trace import Improvements
 from rlab.core.vectors import wide
 from rlab.data.batch import Batch
@@ -45,7 +47,7 @@ class QueryRecorder:
     ):  # fmt: skip
         self.victim, self.x, self.y, self.clean, self.rounded = victim, x, y, clean, rounded or (lambda x: x)
         self.budget, self.until, self.scale = budget, until, scale  # rows of each sample that the attack may send
-        self.phase = "search"
+        self.phase, self.seed = "search", 0  # the seed of the attack's own random numbers
         self.progress: Progress = quiet  # hears of decided samples
         self.count = torch.zeros(len(x), dtype=torch.int64)  # queries
         self.nearest, self.l2 = x.clone(), torch.full((len(x),), torch.inf)  # flip of each sample and its distance
@@ -134,6 +136,48 @@ class QueryRecorder:
             low[rows], high[rows] = torch.where(held, share, low[rows]), torch.where(held, high[rows], share)
 
 
+Function = Callable[[QueryRecorder, Tensor], object]  # attacks the samples of the recorder, rows (m,) of the batch
+
+
+@dataclass(frozen=True)
+class RecordedContender(Contender):
+    """A function that asks a recorder: a user's, or an attack of a library."""
+
+    name: str
+    function: Function
+    uses: tuple[str, ...] = ("what your code uses",)
+    until: Until = "budget"
+    together: int = 1  # samples that it can attack at once
+    images_only: bool = False
+    reduces: bool = False  # whether to bisect towards the original afterwards
+    prepare: Callable[[], object] | None = None  # imports what it needs, or says what is missing
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (*self.uses, *((REDUCED,) if self.reduces else ()))
+
+    def check(self, batch: Batch, budget: int) -> None:
+        check_unit(batch, self.images_only)
+        if self.prepare is not None:
+            self.prepare()
+
+    def __call__(
+        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
+        self.check(batch, budget)
+        seeds = sample_seeds(seed, 0, len(batch))
+
+        def run(recorder: QueryRecorder, rows: Tensor) -> None:
+            recorder.seed = int(seeds[rows[0]]) % 2**31
+            with suppress(Decided), seeded_globals(recorder.seed), failing(self.name, recorder.x):
+                self.function(recorder, rows)
+            if self.reduces:
+                recorder.reduce()
+
+        together = max(1, min(self.together, VALUES // batch.x[0].numel()))
+        return run_recorded(victim, batch, budget, run, self.until, together, progress=progress)
+
+
 def _earlier(samples: Tensor) -> Tensor:
     """(m,) -> (m,): the number of earlier rows of the same sample."""
     order = samples.argsort(stable=True)
@@ -146,7 +190,7 @@ def run_recorded(
     victim: Victim,
     batch: Batch,
     budget: int,
-    run: Callable[[QueryRecorder, Tensor], object],
+    run: Function,
     until: Until = "flip",
     together: int = 1,
     progress: Progress = quiet,

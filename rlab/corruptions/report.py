@@ -35,6 +35,7 @@ class Tally:
     samples: int
     right: int
     bins: tuple[tuple[int, int, float], ...]  # answers, right answers, sum of confidences
+    rows: int = 0  # that reached the model, retries included
 
     @property
     def accuracy(self) -> Estimate:
@@ -48,20 +49,10 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         pairs = zip(self.bins, other.bins, strict=True)
         bins = tuple((a + c, b + d, e + f) for (a, b, e), (c, d, f) in pairs)
-        return Tally(self.samples + other.samples, self.right + other.right, bins)
+        return Tally(self.samples + other.samples, self.right + other.right, bins, self.rows + other.rows)
 
 
 NO_TALLY = Tally(0, 0, ())
-
-
-@dataclass(frozen=True)
-class Worst:
-    """The attack with the same filters: the worst case beside the averages."""
-
-    distance: str
-    median: Estimate  # of the smallest flips, over all samples that were right
-    success: Estimate
-    budget: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,6 @@ class CorruptionReport(Report):
     data: str  # fingerprint
     rows: int  # that reached the model
     baseline: CorruptionReport | None = None
-    worst: Worst | None = None
 
     def __repr__(self) -> str:
         return f"CorruptionReport({len(self.kinds)} kinds, {len(self.levels)} levels, accuracy {self.accuracy:.1%})"
@@ -131,17 +121,14 @@ class CorruptionReport(Report):
         by_level = np.mean([[tally.accuracy.value for tally in tallies] for tallies in self.kinds.values()], 0).tolist()
         return Table(heads, [*rows, row("mean", by_level, self.ece, self.mce)])
 
-    def numbers(self) -> list[Number]:
-        named: dict[str, Value | Share] = {
+    def _figures(self) -> dict[str, float | Share]:
+        ratios = {"mCE": round(self.mce, 3), "relative mCE": round(self.relative_mce, 3)}
+        return {
             **({"clean accuracy": Share(self.clean.accuracy)} if self.clean.samples else {}),
             "accuracy under corruptions": Share(self.accuracy),
             "calibration error": round(self.ece, 3),
+            **({} if self.baseline is None else ratios),
         }
-        if self.baseline is not None:
-            named |= {"mCE": round(self.mce, 3), "relative mCE": round(self.relative_mce, 3)}
-        if self.worst is not None:
-            named |= {f"worst case: median {self.worst.distance} of a flip": self.worst.median}
-        return [Number(name, value) for name, value in named.items()]
 
     def records(self) -> list[dict[str, Any]]:
         """One row per kind and level."""
@@ -155,23 +142,17 @@ class CorruptionReport(Report):
     def blocks(self) -> list[Block]:
         totals = {kind.replace("_", " "): tally.accuracy.value for kind, tally in self.totals().items()}
         bars = [Bar(kind, share, f"{share:.0%}") for kind, share in totals.items()]
-        return [Bars("accuracy by kind of corruption", bars), self.table(), Text(self.rules, quiet=True)]
-
-    @property
-    def rules(self) -> str:
-        """What the columns of the table mean."""
-        return RULES if self.baseline is None else f"{RULES} {BESIDE}"
+        rules = RULES if self.baseline is None else f"{RULES} {BESIDE}"
+        return [Bars("accuracy by kind of corruption", bars), self.table(), Text(rules, quiet=True)]
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         title = f"Accuracy under corruptions{'' if folder is None else f': {folder.name}'}"
-        numbers = [*self.numbers(), Number("queries", self.rows)]
+        numbers = [Number(name, value) for name, value in {**self._figures(), "queries": self.rows}.items()]
         return Page(title, [Section("Corruptions", self.blocks())], numbers=numbers)
 
     def metrics(self) -> Mapping[str, Metric]:
-        numbers = {each.name: each.value for each in self.numbers()}
-        shown = {name: value for name, value in numbers.items() if isinstance(value, int | float | Share | Estimate)}
         kinds = {kind: Share(tally.accuracy) for kind, tally in self.totals().items()}
-        return {**shown, **kinds, "queries": self.rows}
+        return {**self._figures(), **kinds, "queries": self.rows}
 
     def settings(self) -> Mapping[str, Any]:
         return {"kinds": list(self.kinds), "levels": self.levels}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -15,9 +14,8 @@ from pydantic import Field, TypeAdapter, field_validator
 from torch import Tensor
 
 from rlab.core.rng import sample_seeds
-from rlab.core.trace import DISTANCE_NAMES
 from rlab.corruptions import KINDS, LEVELS
-from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst
+from rlab.corruptions.report import CLEAN, NO_TALLY, CorruptionReport, Tally
 from rlab.corruptions.robustbench import check_robustbench, write_robustbench
 from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
@@ -26,14 +24,11 @@ from rlab.data.load import DataOptions
 from rlab.errors import FolderError, ModelError, OptionError
 from rlab.filters.palettes import corruptions
 from rlab.progress import Progress, bar, quiet, showing
-from rlab.runs.attack import run_attack
 from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.inputs import Data, Model, named_data, plain_input, taken
-from rlab.runs.options import AttackOptions
-from rlab.runs.palette_options import is_whole, make_palette
+from rlab.runs.palette_options import make_palette
 from rlab.runs.understood import Announce, Understood, show
-from rlab.stats import median_estimate, share_estimate
-from rlab.storage.config import Accepts, Options, check, check_keywords, did_you_mean, takes, write_config
+from rlab.storage.config import Accepts, Options, check_keywords, did_you_mean, takes, write_config
 from rlab.storage.contents import Contents
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
@@ -44,7 +39,6 @@ if TYPE_CHECKING:
 
 BINS = 15  # of confidence
 _CHUNK = 256  # inputs that are corrupted and queried at once
-_MIDDLE = 3  # the level of the worst case
 VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # further files of CIFAR-10-C
 
 
@@ -61,8 +55,6 @@ class CorruptOptions(Options):
     baseline: str | None = Field(
         None, description="folder of an earlier run on the same data, to divide errors by (mCE)"
     )
-    worst: bool = Field(False, description="also attack with these corruptions at level 3: the worst case")
-    budget: int = Field(200, ge=2, description="queries per sample of the attack for the worst case (default: 200)")
     robustbench: Literal["cifar10", "cifar100", "imagenet"] | None = Field(
         None, description="also write files for RobustBench's table of these data: cifar10, cifar100 or imagenet"
     )
@@ -113,8 +105,8 @@ def corrupt(
 
     The model and the data are as in `rlab.attack`; the data `cifar10c:FOLDER` are files of CIFAR-10-C, which are measured as they
     are. With `baseline`, the folder of an earlier report on the same data, the report
-    has the mean corruption error (mCE). With `worst`, the model is attacked with the same corruptions, too. With `out`, each
-    kind and level is stored in this folder as soon as it is measured, and the same call resumes there after a stop.
+    has the mean corruption error (mCE). With `out`, each kind and level is stored in this folder as soon as it is measured, and
+    the same call resumes there after a stop.
     `progress` and `announce` are as in `attack`. `rlab.corruptions.corrupt` corrupts a batch without a model.
     """
     declared = check_keywords(corrupt, CorruptOptions, options)
@@ -145,8 +137,6 @@ class Job:
         if self.victim.multilabel or self.victim.prediction != "classes":
             got = "a multi-label model" if self.victim.multilabel else f"one that returns {self.victim.prediction}"
             raise ModelError(f"expected a classifier with one label per sample to corrupt its inputs, got {got}")
-        if self.files is not None and self.options.worst:
-            raise OptionError("the worst case is an attack on images that are not corrupted: leave out worst")
         if self.options.robustbench:
             check_robustbench(self.batch, self.specs, self.options.levels)
         before, named = self.baseline, f"the baseline {self.options.baseline}"
@@ -164,7 +154,7 @@ class Job:
 
     @property
     def inputs(self) -> int:
-        """How many inputs the model gets, without the attack."""
+        """How many inputs the model gets."""
         return len(self.batch) * ((self.files is None) + len(self.specs) * len(self.options.levels))
 
     def run(self, folder: Path | None, config: Mapping[str, Any], progress: Progress = quiet) -> CorruptionReport:
@@ -184,39 +174,24 @@ class Job:
         return report
 
     def _measure(self, resume: Resume | None, progress: Progress) -> CorruptionReport:
-        sent = Counter[str]()  # rows that reached the model, retries included, by step
-
-        def step(key: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-            def counted() -> dict[str, Any]:
-                before = self.victim.rows.total()
-                made = make()
-                return {**made, "rows": self.victim.rows.total() - before}
-
-            found = dict(counted() if resume is None else resume.step(key, "", counted))
-            sent[key] = found.pop("rows", len(self.batch))
-            return found
-
         self._check()
 
         def tally(spec: str | None) -> Tally:
-            made = step(spec or "clean", lambda: asdict(self._tally(spec)))
+            def make() -> dict[str, Any]:
+                return asdict(self._tally(spec))
+
+            made = make() if resume is None else resume.step(spec or CLEAN, "", make)
             progress(range(len(self.batch)))
             return TypeAdapter(Tally).validate_python(made)
 
         clean = tally(None) if self.files is None else NO_TALLY
         kinds = {kind: tuple(map(tally, specs)) for kind, specs in self.specs.items()}
-        worst = None
-        if self.options.worst:
-            found = step("worst", self._attack)
-            median = median_estimate(torch.tensor([float(far) for far in found["distances"]]))
-            success = share_estimate(found["flipped"], len(found["distances"]))
-            worst = Worst(found["distance"], median, success, self.options.budget)
-        data = data_fingerprint(self.batch)
-        return CorruptionReport(clean, kinds, self.options.levels, data, sent.total(), self.baseline, worst)
+        rows = sum(each.rows for each in (clean, *chain(*kinds.values())))
+        return CorruptionReport(clean, kinds, self.options.levels, data_fingerprint(self.batch), rows, self.baseline)
 
     def _tally(self, spec: str | None) -> Tally:
         """Query all samples under one corruption; None leaves them as they are. An answer of NaN is wrong, at no confidence."""
-        sure, right = list[Tensor](), list[Tensor]()
+        sure, right, before = list[Tensor](), list[Tensor](), self.victim.rows.total()
         whole = self.batch.x if spec is None or self.files is None else _load(self.files, spec).x
         for rows in torch.arange(len(self.batch)).split(_CHUNK):
             x = whole[rows].to(self.victim.device)
@@ -227,7 +202,7 @@ class Job:
             chosen = self.victim.probabilities(scores).max(1)
             sure.append(chosen.values.masked_fill(lost, 0.0).double())
             right.append((chosen.indices == self.batch.y[rows].cpu()) & ~lost)
-        return tally_of(torch.cat(sure), torch.cat(right))
+        return replace(tally_of(torch.cat(sure), torch.cat(right)), rows=self.victim.rows.total() - before)
 
     def _check(self) -> None:
         """Corrupt or read one input of every kind: what must fail should fail before the first query."""
@@ -242,19 +217,6 @@ class Job:
         rounded = EightBit(self.batch.bounds) if self.batch.eight_bit else None
         palette = make_palette([spec], self.batch, rounded=rounded)
         return palette.bank(x, self.batch.bounds, seeds)[:, 1]
-
-    def _attack(self) -> dict[str, Any]:
-        """Attack with every corruption at level 3 that can happen to a part of an input."""
-        middle = self.options.model_copy(update={"levels": (_MIDDLE,)}).specs(self.batch)
-        parts = [spec for (spec,) in middle.values() if not is_whole(make_palette([spec], self.batch))]
-        if not parts:
-            raise OptionError("no attack can place corruptions that happen to whole records: leave out `worst`")
-        given = {"palette": parts, "budget": self.options.budget, "seed": self.options.seed}
-        result = run_attack(check(AttackOptions, given, "the attack"), self.victim, self.batch)
-        far = result.best_within(self.options.budget)[result.attacked].tolist()
-        name = DISTANCE_NAMES[result.setting.distance]
-        found = {"distances": [str(one) if math.isinf(one) else one for one in far], "distance": name}
-        return found | {"flipped": int(result.succeeded.sum())}
 
 
 def files_of(data: Data, limit: int | None) -> DataOptions | None:

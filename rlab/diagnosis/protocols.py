@@ -45,8 +45,7 @@ def known_protocol(model: object, victim: Victim, batch: Batch) -> Protocol:
     """The model and its victim as they are, or by another protocol if the address leaves it open."""
     if not isinstance(model, ModelOptions) or not model.name.startswith(("http://", "https://")):
         return Protocol(None, victim)
-    named = model.template or (model.http or {}).get("template")
-    return find_protocol(model, batch) if named is None else Protocol(None, victim)
+    return find_protocol(model, batch) if model.template is None else Protocol(None, victim)
 
 
 def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:

@@ -15,14 +15,13 @@ from rlab.errors import DataError
 from rlab.explanation.explained import SCORES, Explained
 from rlab.explanation.pictures import Overlay, draw_maps, overlays_of
 from rlab.explanation.words import AGAINST, ATTACK_MASK, LEGEND, RULES
-from rlab.present.inline import figure_image
+from rlab.present.figures import save_drawings
 from rlab.present.notebook import SAMPLES, blocks_html
-from rlab.present.page import Block, Folded, Gallery, Number, Page, Picture, Section, Text, Viewers
+from rlab.present.page import Block, Folded, Number, Page, Section, Text, Viewers
 from rlab.present.report import Metric, PathLike, Report
 from rlab.present.table import Cells, Share, Table
-from rlab.results.viewers.pixels import small_address
 from rlab.stats import Estimate, mean_estimate
-from rlab.storage.files import replacing, write_csv
+from rlab.storage.files import write_csv
 from rlab.storage.names import PICTURES, file_name
 
 PICTURED = 12  # samples to draw
@@ -193,26 +192,23 @@ class MethodComparison(Report):
         """One sample with the map of every method; `among` is the number of maps on the page."""
         overs = {name: Overlay.of(each, self.batch, row) for name, each in self.judged.items()}
         dice = {name: each.scores["dice"][row] for name, each in self.judged.items() if "dice" in each.scores}
-        shown = [
-            over.viewer(
-                f"{cell}map-{row}-{at}",
-                name,
-                f"Dice {float(dice[name]):.2f}" if name in dice else "",
-                among,
-                bool(cell),
-            )
-            for at, (name, over) in enumerate(overs.items())
-        ]
+        notes = {name: f"Dice {float(dice[name]):.2f}" if name in dice else "" for name in overs}
         facts = ", ".join(next(iter(overs.values())).title.rpartition(", by ")[0].split("\n"))
-        signal = self.batch.kind == "signal"
-        viewers = Viewers(shown, min(len(shown), 2 if signal else COLUMNS), small=not signal)
         about, words = Text(f"{self.batch.ids[row]}: {facts}."), self._words(row)
         folded = [Folded("In words", words)] if words else []
+
+        def viewers(clinical: bool = False) -> Viewers:
+            ids = f"{cell}{'sheet' if clinical else 'map'}-{row}-"
+            shown = [
+                over.viewer(f"{ids}{at}", name, notes[name], among, bool(cell), clinical)
+                for at, (name, over) in enumerate(overs.items())
+            ]
+            signal = self.batch.kind == "signal"
+            return Viewers(shown, min(len(shown), 1 if clinical else 2 if signal else COLUMNS), small=not signal)
+
         if not next(iter(overs.values())).clinical:
-            return [about, viewers, *folded]
-        sheets = {name: small_address(over.sheet(), among) for name, over in overs.items()}
-        pictures = [Picture(sheet, f"{name}: twelve leads with heat") for name, sheet in sheets.items()]
-        return [about, Gallery(pictures), Folded("Every lead in full length", [viewers]), *folded]
+            return [about, viewers(), *folded]
+        return [about, viewers(clinical=True), Folded("Every lead in full length", [viewers()]), *folded]
 
     def kept(self, pictures: int) -> MethodComparison:
         """What is stored: the inputs of the first samples only, each once, and no times, which differ between equal runs."""
@@ -227,16 +223,12 @@ class MethodComparison(Report):
     def write(self, folder: Path) -> None:
         """Also write the effects of regions or waves, and pictures of the inputs."""
         super().write(folder)
-        (folder / PICTURES).mkdir(exist_ok=True)
         for name, each in self.judged.items():
             if each.effects is not None:
                 write_csv(folder / f"{each.effects.kind}.csv", each.effects.rows(each.sample_ids, each.names))
             for row, sample in enumerate(() if self.inputs is None else self.inputs.ids):
-                over = Overlay.of(each, self.batch, row)
-                image = over.sheet() if over.clinical else figure_image(draw_maps([[over]]))
                 stem = f"{row:03d}_{file_name(Path(sample).stem)}_{file_name(name)}"
-                with replacing(folder / PICTURES / f"{stem}.png") as file:
-                    image.save(file, "PNG")
+                save_drawings({stem: Overlay.of(each, self.batch, row).figure}, folder / PICTURES, "png")
 
 
 def _headings(names: Sequence[str]) -> list[str]:

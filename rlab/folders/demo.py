@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlab.data.kinds import kind_of
 from rlab.present.page import Block, Page, Section, Text
 from rlab.present.report import Metric, PathLike, Report
 from rlab.results.page import easiest, summary_blocks
-from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult
+from rlab.results.sample import Sample
 from rlab.results.tables import MEDIANS, summary_table
 from rlab.results.viewers import make_viewer, shelf
 
@@ -58,4 +57,4 @@ def _scene(name: str, result: AttackResult) -> list[Block]:
     rows = easiest(result, _SHOWN)
     viewers = [make_viewer(Sample.of(result, i), f"{name}-{i}", len(rows)) for i in rows]
     words = f"{result.sentence}. The data are {SCENES[name][1]}."
-    return [Text(words), *shelf(viewers, kind_of(result.setting.size)), *summary_blocks(result)]
+    return [Text(words), *shelf(viewers), *summary_blocks(result)]

@@ -9,8 +9,8 @@ from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import give_notice
 from rlab.folders.finished import load_report
+from rlab.present.figures import save_drawings
 from rlab.present.page import Page, write_page
-from rlab.results.plots.save import save_vector
 from rlab.storage.config import check, read_config
 from rlab.storage.files import refuse_existing
 from rlab.storage.lock import hold, is_read_only
@@ -48,7 +48,7 @@ def data_of(run: Path, path: Path | None) -> Samples | None:
 def save_figures(folder: Path, out: Path, samples: int, data: Samples | None = None) -> list[Path]:
     """Write the figures of a run, each as SVG and PDF with text that stays text."""
     drawings = load_report(folder, data).drawings(samples)
-    return [path for name, draw in drawings.items() for path in save_vector(draw(), out / name)]
+    return save_drawings(drawings, out, "svg", "pdf")
 
 
 def page_of(folder: Path, samples: int = 24) -> Page:

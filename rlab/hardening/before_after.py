@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
 from rlab.present.page import Block, Charts, Text
 from rlab.present.table import number
-from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult
+from rlab.results.sample import Sample
 from rlab.results.viewers import make_viewer, shelf
 
 BEFORE, AFTER = "before", "after"  # measurements, and the folders of their attacks
@@ -28,7 +27,7 @@ def pair_blocks(before: AttackResult, after: AttackResult, samples: int) -> list
         for i in rows
         for when, result in ((BEFORE, before), (AFTER, after))
     ]
-    shelved = shelf(viewers, kind_of(before.setting.size), columns=2)
+    shelved = shelf(viewers, columns=2)
     return [Text("The distortions that flip the same samples before and after."), *shelved]
 
 
@@ -45,7 +44,7 @@ def failure_blocks(after: AttackResult, samples: int) -> list[Block]:
     )
     ends = {i: _ending(after, i, AFTER) for i in nearest}
     viewers = [make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), end) for i, end in ends.items()]
-    return [Text(summary), *shelf(viewers, kind_of(after.setting.size), columns=2)]
+    return [Text(summary), *shelf(viewers, columns=2)]
 
 
 def _ending(result: AttackResult, i: int, when: str) -> str:

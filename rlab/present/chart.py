@@ -18,7 +18,6 @@ from rlab.stats import Floats
 
 SIZE = (4.3, 2.7)  # inches on a page
 _DASHES = ("-", "--", ":", "-.")
-_ABOVE = 1e12  # drawn instead of infinity, far above the axis
 
 
 @dataclass(frozen=True)
@@ -56,16 +55,19 @@ class Chart:
         ax.set(xscale="log" if self.log_x else "linear", yscale="log" if self.log_y else "linear")
         ax.margins(0, 0.06)
         for number, curve in enumerate(self.curves):
-            ax.plot(*self._held(end, curve.x, curve.y), drawstyle=self._steps("steps-post"), **look(number))
+            style = "steps-post" if self.steps else None
+            ax.plot(*self._held(end, curve.x, curve.y), drawstyle=style, **look(number))
         low, high = ax.get_ylim()
+        low, high = ax.set_ylim(
+            (0, 1.02) if self.percent else (0.0 if ax.dataLim.y0 >= 0 and not self.log_y else low, high)
+        )
         for number, curve in enumerate(self.curves):
             if curve.band is not None:  # it may leave the axis, which shows the curves
-                x, below, above = self._held(end, curve.x, *curve.band)
-                shade: Any = {"step": self._steps("post"), "color": look(number)["color"], "alpha": 0.16}
-                ax.fill_between(
-                    x, below, above.clip(max=_ABOVE), where=np.isfinite(below).tolist(), linewidth=0, **shade
-                )
-        ax.set_ylim((0, 1.02) if self.percent else (0.0 if ax.dataLim.y0 >= 0 and not self.log_y else low, high))
+                x, *edges = self._held(end, curve.x, *(np.clip(edge, low, high) for edge in curve.band))
+                if self.steps:
+                    x, edges = x.repeat(2)[1:], [edge.repeat(2)[:-1] for edge in edges]
+                around = np.concatenate([x, x[::-1]]), np.concatenate([edges[0], edges[1][::-1]])
+                ax.fill(*around, color=look(number)["color"], alpha=0.16, linewidth=0)
         if start < end:
             ax.set_xlim(start, end)
         _mark(ax)
@@ -82,9 +84,6 @@ class Chart:
             self.draw(ax)
             ax.set_xlabel(self.x)
             return figure_svg(figure, f"{self.title}: {self.y} over {self.x}")
-
-    def _steps(self, style: str) -> str | None:
-        return style if self.steps else None
 
     def _held(self, end: float, *values: Sequence[float] | Floats) -> list[Floats]:
         """x and its values as arrays, the last ones repeated at `end` if they hold."""

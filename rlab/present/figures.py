@@ -1,65 +1,206 @@
-"""Charts, bars and pictures of a page as one matplotlib figure, to save, print or show in a notebook."""
+"""Panels side by side as one matplotlib figure: charts, bars, pictures, samples in one version, and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from rlab.present.chart import Chart, look
 from rlab.present.inline import opened
+from rlab.present.layers import SMOOTH_FROM, Layers, Mark, Version
 from rlab.present.page import Bars, Beside, Block, Charts, Gallery, Page, Picture
-from rlab.present.style import INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
+from rlab.present.sheet import Sheet, lay_out
+from rlab.present.style import BEFORE, INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
 from rlab.present.table import text
+from rlab.present.viewer import Answer
+from rlab.storage.files import replacing
 
+HEIGHT, TALLEST = 3.4, 7.0  # inches of a panel
 LEAST_BARS = 5  # there is room for
 
 
-def draw_panels(lines: Sequence[str], rows: Sequence[Sequence[Chart | Bars | Picture]], height: float = 3.4) -> Figure:
-    """Rows of panels side by side, each `height` inches high, below a header; curves of several names get a legend."""
+@dataclass(frozen=True)
+class View:
+    """One version of a sample, of a clip one frame; a signal is shown in both versions, on `sheet` if it is given."""
+
+    title: str
+    layers: Layers
+    version: Version = "marked"
+    frame: int = 0
+    sheet: Sheet | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model answers before and after."""
+
+    answers: Sequence[Answer]
+    unit: str
+
+
+@dataclass(frozen=True)
+class Frames:
+    """By colour, the number of distorted patches in each frame of a clip."""
+
+    title: str
+    counts: Mapping[str, Any]
+
+
+Panel = Chart | Bars | Picture | View | Answers | Frames
+
+
+def draw_panels(lines: Sequence[str], rows: Sequence[Sequence[Panel]]) -> Figure:
+    """Rows of panels below a header; curves of several names and marks get a legend."""
     with matplotlib.rc_context(STYLE):
-        figure, cells = headed_figure(WIDE, lines, [height] * len(rows), 0.6)
+        shares = [[_share(panel) for panel in row] for row in rows]
+        widths = [[(WIDE - 0.3) * share / sum(own) for share in own] for own in shares]
+        heights = [max(map(_height, row, own)) for row, own in zip(rows, widths, strict=True)]
+        figure, cells = headed_figure(WIDE, lines, heights, 0.6)
         names: dict[str, int] = {}
-        for cell, row in zip(cells, rows, strict=True):
-            spots = cell.subgridspec(1, len(row), wspace=0.04)
+        for cell, row, own in zip(cells, rows, widths, strict=True):
+            spots = cell.subgridspec(1, len(row), wspace=0.04, width_ratios=own)
             for at, panel in enumerate(row):
-                ax = figure.add_subplot(spots[at])
-                ax.set_title(plain(panel.title))
                 if isinstance(panel, Chart):
                     names |= {curve.name: number for number, curve in enumerate(panel.curves) if curve.name}
-                    panel.draw(ax)
-                    ax.set(xlabel=panel.x, ylabel=panel.y)
-                elif isinstance(panel, Bars):
-                    _draw_bars(ax, panel)
-                else:
-                    _draw_picture(ax, panel)
-        list_below(figure, [Line2D([], [], label=plain(name, 40), **look(number)) for name, number in names.items()])
+                ax = figure.add_subplot(spots[at])
+                if not isinstance(panel, Answers):
+                    ax.set_title(textwrap.fill(plain(panel.title, 150), max(16, int(11 * own[at]))))
+                _draw(ax, panel)
+        curves = [Line2D([], [], label=plain(name, 40), **look(number)) for name, number in names.items()]
+        views = [panel.layers for row in rows for panel in row if isinstance(panel, View)]
+        list_below(figure, [*curves, *legend(views)])
         return figure
+
+
+def legend(views: Sequence[Layers]) -> list[Patch | Line2D]:
+    """What the lines of signals, the marks and the colours of maps mean."""
+    both = [layers for layers in views if layers.signal and layers.after is not None][:1]
+    handles: list[Patch | Line2D] = [
+        Line2D([], [], color=colour, label=name) for _ in both for colour, name in ((BEFORE, "before"), (INK, "after"))
+    ]
+    marks = dict.fromkeys((mark.colour, mark.hatch, mark.name) for layers in views for mark in layers.marks)
+    for colour, hatch, name in marks:
+        handles.append(
+            Patch(facecolor=(colour, 0.35), edgecolor=colour, hatch=hatch, linewidth=1.2, label=plain(name, 60))
+        )
+    for ramp in [layers.ramp for layers in views if layers.ramp is not None][:1]:
+        ends = ((ramp.colours[0], ramp.low), (ramp.colours[-1], ramp.high))
+        handles += [Patch(facecolor=colour, edgecolor="#bbbbbb", label=name) for colour, name in ends]
+    return handles
+
+
+def save_drawings(drawings: Mapping[str, Callable[[], Figure]], folder: Path, *kinds: str) -> list[Path]:
+    """Write figures given by name, as 'png', or as 'svg' and 'pdf' with text as text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "pdf.fonttype": 42}):
+        for name, draw in drawings.items():
+            figure = draw()
+            paths += [folder / f"{name}.{kind}" for kind in kinds]
+            for path in paths[-len(kinds) :]:
+                with replacing(path) as file:
+                    figure.savefig(file, format=path.suffix[1:])
+    return paths
 
 
 def draw_page(page: Page) -> Figure:
     """The charts, bars and pictures of a page as one figure, below its title, lead and key figures."""
     key = [f"{each.name}: {text(each.value)}{each.unit}" for each in page.numbers]
     lines = [plain(page.title, 80), *flow([plain(each, 200) for each in (page.lead, *key) if each], WIDE - 0.25)]
-    rows = [row for section in page.sections for block in section.blocks for row in _panels(block)]
+    rows = [row for section in page.sections for block in section.blocks for row in _rows(block)]
     return draw_panels(lines, rows)
 
 
-def _panels(block: Block) -> Iterator[Sequence[Chart | Bars | Picture]]:
+def _rows(block: Block) -> Iterator[Sequence[Panel]]:
     """The rows of panels in a block."""
     match block:
         case Charts(charts=charts):
-            yield from (charts[at : at + 2] for at in range(0, len(charts), 2))
+            yield from (charts[at : at + 3] for at in range(0, len(charts), 3))
         case Bars():
             yield [block]
         case Gallery(pictures=pictures, columns=columns):
             yield from (pictures[at : at + columns] for at in range(0, len(pictures), columns))
         case Beside(blocks=blocks):
-            yield from (row for each in blocks for row in _panels(each))
+            yield [panel for each in blocks for row in _rows(each) for panel in row]
+
+
+def _share(panel: Panel) -> float:
+    """The width of a panel relative to others in its row."""
+    return 3.4 if isinstance(panel, View) and panel.layers.signal else 1.0
+
+
+def _height(panel: Panel, width: float) -> float:
+    """Inches."""
+    if isinstance(panel, Bars):
+        return 0.6 + 0.27 * max(len(panel.bars), LEAST_BARS)
+    if not isinstance(panel, View):
+        return 2.5 if isinstance(panel, Answers | Frames) else HEIGHT
+    across, down = lay_out(panel.layers).size if panel.layers.signal else panel.layers.x.shape[:-3:-1]
+    return min(0.3 + width * down / across, TALLEST)
+
+
+def _draw(ax: Axes, panel: Panel) -> None:
+    match panel:
+        case Chart():
+            panel.draw(ax)
+            ax.set(xlabel=panel.x, ylabel=panel.y)
+        case Bars():
+            _draw_bars(ax, panel)
+        case View():
+            draw_view(ax, panel)
+        case Answers():
+            _draw_answers(ax, panel)
+        case Frames():
+            _draw_frames(ax, panel)
+        case Picture():
+            ax.imshow(opened(panel.src))
+            below = panel.caption if panel.ramp is None else f"{panel.ramp.low} to {panel.ramp.high}"
+            ax.set(xticks=[], yticks=[], xlabel=plain(below))
+            tidy(ax, ())
+
+
+def draw_view(ax: Axes, view: View) -> None:
+    """Draw the layers of a sample that belong to a version."""
+    layers = view.layers
+    if layers.signal:
+        sheet = view.sheet or lay_out(layers)
+        sheet.draw(ax)
+        draw_marks(ax, sheet.marks)
+        ax.text(0, -0.01, sheet.note, transform=ax.transAxes, va="top", fontsize=8.5)
+        return
+    shown = layers.seen(view.version, view.frame)
+    smooth = min(shown.shape[:2]) >= SMOOTH_FROM
+    ends = (0, shown.shape[1], shown.shape[0], 0)
+    how: dict[str, Any] = {"interpolation": "antialiased" if smooth else "nearest", "extent": ends}
+    ax.imshow(shown, **how)
+    if layers.heat is not None:
+        ax.imshow(layers.overlay[view.frame], **how)
+    ax.set(xticks=[], yticks=[])
+    draw_marks(ax, [mark for mark in layers.marks if mark.at(view.frame) and view.version in mark.versions])
+    ax.set(xlim=ends[:2], ylim=ends[2:])
+
+
+def draw_marks(ax: Axes, marks: Sequence[Mark]) -> None:
+    for mark in marks:
+        corners = [[(x, y), (x + wide, y), (x + wide, y + high), (x, y + high)] for x, y, wide, high in mark.places]
+        look: dict[str, Any] = {"facecolor": (mark.colour, 0.4 * mark.strength), "hatch": mark.hatch, "linewidth": 1.0}
+        if mark.frame:
+            look |= {"facecolor": "none", "linewidth": 1.6}
+        ax.add_collection(
+            PolyCollection(corners, edgecolor=(mark.colour, mark.strength), gid=mark.name, zorder=3, **look)
+        )
 
 
 def _draw_bars(ax: Axes, bars: Bars) -> None:
@@ -72,8 +213,39 @@ def _draw_bars(ax: Axes, bars: Bars) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _draw_picture(ax: Axes, picture: Picture) -> None:
-    ax.imshow(opened(picture.src))
-    below = picture.caption if picture.ramp is None else f"{picture.ramp.low} to {picture.ramp.high}"
-    ax.set(xticks=[], yticks=[], xlabel=plain(below))
-    tidy(ax, ())
+def _draw_answers(ax: Axes, panel: Answers) -> None:
+    """Bars before and after; what is true is marked."""
+    shown = panel.answers
+    at = np.arange(len(shown))
+    for offset, colour, name in ((-0.2, BEFORE, "before"), (0.2, INK, "after")):
+        values = [one.before if name == "before" else one.after for one in shown]
+        drawn = ax.barh(at + offset, values, 0.36, color=colour, label=name)
+        ax.bar_label(drawn, [f"{value:.2f}" for value in values], padding=3, fontsize=8)
+    ax.set_yticks(at, [_broken(one.name + (" ✓" if one.true else "")) for one in shown])
+    for label, one in zip(ax.get_yticklabels(), shown, strict=True):
+        label.set_fontweight("bold" if one.true else "normal")
+    ax.set(ylim=(max(len(shown), 3) - 0.4, -0.6), xlabel=panel.unit)
+    if all(one.range == (0.0, 1.0) for one in shown):
+        ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1])
+    ax.legend(
+        fontsize=8.5, loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, borderaxespad=0.0, handlelength=0.9
+    )
+    tidy(ax)
+    ax.tick_params(axis="y", length=0)
+
+
+def _broken(name: str, width: int = 16) -> str:
+    """Break long names into two lines."""
+    cut = name.rfind(" ", 0, width + 1)
+    return name if len(name) <= width or cut <= 0 else f"{name[:cut]}\n{name[cut + 1 :]}"
+
+
+def _draw_frames(ax: Axes, panel: Frames) -> None:
+    below = np.zeros(1)
+    for colour, counts in panel.counts.items():
+        ax.bar(np.arange(len(counts)) + 1, counts, 0.92, bottom=below, color=colour, edgecolor="white", linewidth=0.4)
+        below = below + counts
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(8, integer=True))
+    ax.set_xlabel("frame")
+    tidy(ax)

@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.Image import Resampling
 
+from rlab.present.layers import SMOOTH_FROM
 from rlab.present.style import PAGE
 from rlab.redact import redact
 from rlab.stats import Floats
 
-_LEFT_OUT = re.compile(
-    r'<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>| id="[\w.]+_\d+"|font-family: [^;"]*;?', re.DOTALL
-)  # several figures share a page, which has its own fonts
+_LEFT_OUT = re.compile(r'<(metadata|defs)>.*?</\1>| (id|clip-path)="[^"]*"|font-family: [^;"]*;?', re.DOTALL)
 _COORDINATES, _DIGITS = re.compile(r' d="[^"]*"'), re.compile(r"(\.\d)\d+")
-SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
 
 
 def address(content: bytes, kind: str = "image/png") -> str:
@@ -34,28 +32,23 @@ def opened(src: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(src.partition(",")[2])))
 
 
-def figure_image(figure: Figure, dpi: float | None = None) -> Image.Image:
+def figure_png(figure: Figure, dpi: float | None = None) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=dpi or figure.dpi)
-    return Image.open(content).convert("RGB")
-
-
-def figure_address(figure: Figure, dpi: float | None = None) -> str:
-    """Reduced to 256 colours: enough for charts, and a third of the size."""
-    content = io.BytesIO()
-    small = figure_image(figure, dpi).quantize(256, dither=Image.Dither.NONE)
-    small.save(content, format="png", optimize=True)
-    return address(content.getvalue())
+    return content.getvalue()
 
 
 def figure_svg(figure: Figure, about: str) -> Markup:
-    """The figure as an element of a page, in the page's fonts and colours; `about` describes it."""
+    """The figure as an element of a page, in the page's fonts and colours; `about` describes it.
+
+    Without ids, which would have to differ from those of other figures, so nothing is clipped.
+    """
     content = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rlab"}):  # the same ids every time
         figure.savefig(content, format="svg", transparent=True)
     svg = content.getvalue()
     svg = _LEFT_OUT.sub("", svg[svg.index("<g ") :])
-    svg = _COORDINATES.sub(lambda match: _DIGITS.sub(r"\1", match[0]).replace("\n", ""), svg)
+    svg = _COORDINATES.sub(lambda match: _DIGITS.sub(r"\1", match[0]).replace("\n", "").replace(" L ", " "), svg)
     for colour, name in PAGE.items():
         svg = svg.replace(colour, f"var(--{name})")
     wide, high = (72 * side for side in figure.get_size_inches())

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from rlab.present.chart import Chart, Curve
-from rlab.present.colours import scaled, to_colours
 from rlab.present.inline import image_address, to_image
+from rlab.present.layers import scaled, to_colours
 from rlab.present.page import Block, Charts, Facts, Gallery, Number, Picture, templates
 
 SAMPLES, SIDE = 3, 128  # samples shown; pixels along a small picture

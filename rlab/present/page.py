@@ -15,8 +15,9 @@ import rlab
 from rlab.present.chart import Chart
 from rlab.present.environment import make_environment, script_digest
 from rlab.present.inline import opened
+from rlab.present.layers import Ramp
 from rlab.present.table import Cell, Share, Table, Tone, Value, text
-from rlab.present.viewer import Ramp, Viewer
+from rlab.present.viewer import Viewer
 from rlab.redact import redact
 from rlab.stats import Estimate
 from rlab.storage.files import write_atomically

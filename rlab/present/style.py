@@ -22,6 +22,7 @@ WIDE = 12.8  # inches, 1600 px
 TITLE_SIZE = 11.5
 INK, QUIET, BEFORE = "#1f2328", "#59636e", "#0072b2"
 LINE, COARSE, FINE, PAPER = "#d8dee4", "#e9b0a7", "#f7deda", "#fffaf9"  # grids, and ECG paper
+CHANGE = "#b35900"
 CURVES = (BEFORE, "#b35900", "#007a5a", "#a8518a", INK, "#767d86")
 PAGE = {INK: "ink", QUIET: "quiet", LINE: "line", COARSE: "coarse", FINE: "fine", PAPER: "paper"} | {
     CURVES[k]: f"c{k}" for k in (0, 1, 2, 3, 5)

@@ -1,36 +1,25 @@
-"""An interactive sample on a page: original and perturbed, the distorted patches, and the model's output."""
+"""A sample on a page: its layers as pictures and marks that fade and move, and the model's answers before and after."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
+from PIL import Image
+from PIL.Image import Resampling
 
+from rlab.present.inline import image_address
+from rlab.present.layers import SMOOTH_FROM, Array, Layers, Mark, Ramp
+from rlab.present.sheet import Sheet, lay_out
 
-@dataclass(frozen=True)
-class Ramp:
-    """The legend of a map: its colours, and the words for both ends."""
-
-    colours: Sequence[str]
-    low: str
-    high: str
-
-
-@dataclass(frozen=True)
-class Mark:
-    """The patches of one palette entry and strength in a range of frames, as a path in the stage's units."""
-
-    colour: str
-    name: str
-    path: str
-    first: int = 0  # frames
-    last: int = 0
-    dashed: bool = False  # for entries that share a colour with another
-    band: bool = False  # a part of a map, which the ramp explains
-    frame: bool = False  # an outline, such as the box of an object
-    strength: float = 1.0  # of the shade
+PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
+LOSSLESS = 3e6  # pixels on a page; above, pictures are compressed with losses
+LONGEST = 16_000  # pixels of a side, as WebP allows
+STILLS = 32  # frames of a strip, besides the one that changed most
 
 
 @dataclass(frozen=True)
@@ -55,39 +44,8 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Lead:
-    """A lead's position on the stage, and its lines in units of `scale`."""
-
-    name: str
-    left: float
-    top: float
-    scale: tuple[float, float]
-    before: str
-    after: str
-    change: str  # magnified, around the middle
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """The leads of a signal and their grid."""
-
-    leads: Sequence[Lead]
-    cell: tuple[float, float]  # width and height of a lead
-    box: tuple[float, float]  # of the grid
-    note: str
-    paper: bool
-    waves: Sequence[tuple[str, float, float]] = ()  # name, left, width
-    times: Sequence[tuple[str, float]] = ()  # text, left
-
-    @property
-    def columns(self) -> list[float]:
-        """The left edges of the columns of leads, each of which spans the whole time."""
-        return sorted({lead.left for lead in self.leads})
-
-
-@dataclass(frozen=True)
 class Timeline:
-    """A clip, whose pictures hold several frames one below the other, and the distorted patches per frame."""
+    """A clip, whose pictures hold several frames one below the other, and a bar for each frame."""
 
     frames: Sequence[int]  # in the pictures
     length: int  # of the clip, in frames
@@ -97,23 +55,24 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Stage:
-    """The area that shows both versions; its units are pixels of a picture or points of a sheet."""
+    """The area that shows both versions, or a map over the input; its units are pixels of a picture or of a sheet."""
 
     width: float
     height: float
     marks: Sequence[Mark]
     factor: int  # magnification of the difference
-    before: str = ""  # a picture
-    layer: str = ""  # the pixels that differ
+    before: str  # data: URL of a picture, or the SVG of a sheet
+    layer: str = ""  # the pixels or lines that differ, or the map
+    change: str = ""  # the magnified difference of a signal
     smooth: bool = False
-    sheet: Sheet | None = None
+    signal: bool = False
     timeline: Timeline | None = None
-    heat: bool = False  # the layer is a map over the input instead of a perturbed version
-    ramp: Ramp | None = None
+    ramp: Ramp | None = None  # of the map
+    note: str = ""
 
     @property
     def legend(self) -> list[tuple[str, str, bool]]:
-        return list(dict.fromkeys((mark.colour, mark.name, mark.dashed) for mark in self.marks if not mark.band))
+        return list(dict.fromkeys((mark.colour, mark.name, bool(mark.hatch)) for mark in self.marks))
 
 
 @dataclass(frozen=True)
@@ -127,16 +86,79 @@ class Viewer:
     stage: Stage
 
 
-def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """(n,) -> start and stop of every run of true values."""
-    edges = np.diff(np.concatenate([[0], on.astype(np.int8), [0]])).nonzero()[0].reshape(-1, 2)
-    return [(int(start), int(stop)) for start, stop in edges]
+def make_stage(layers: Layers, among: int = 1, still: bool = False) -> Stage:
+    """`among` is the number of viewers on the page; clips show one frame if `still`."""
+    return sheet_stage(lay_out(layers)) if layers.signal else _picture_stage(layers, among, still)
 
 
-def line(values: NDArray[np.float32], keep: NDArray[np.bool_] | None = None) -> str:
-    """A path through rounded values (n,), one unit apart, interrupted where `keep` is false."""
-    whole, path = values.round().astype(int), ""
-    for start, stop in [(0, len(whole))] if keep is None else runs(keep):
-        steps = " 1 ".join(map(str, np.diff(whole[start:stop]).tolist()))
-        path += f"M{start} {whole[start]}" + (f"l1 {steps}" if steps else "")
-    return path
+def sheet_stage(sheet: Sheet) -> Stage:
+    heat = sheet.layers.ramp is not None
+    return Stage(
+        *sheet.size,
+        sheet.marks,
+        sheet.factor,
+        sheet.svg("the signal", "paper", "before"),
+        sheet.svg("the map" if heat else "what was perturbed", "heat" if heat else "after"),
+        Markup() if heat else sheet.svg("the difference", "change"),
+        smooth=True,
+        signal=True,
+        ramp=sheet.layers.ramp,
+        note=sheet.note,
+    )
+
+
+def _picture_stage(layers: Layers, among: int, still: bool) -> Stage:
+    height, width = layers.x.shape[-2:]
+    first, second = layers.frames
+    best = int(layers.weight.argmax()) if layers.clip else 0
+    shown = [best] if still or not layers.clip else spread(len(first), best)
+    if layers.heat is not None:
+        layer = to_bytes(layers.overlay[shown])
+    else:
+        differs = (first[shown] != second[shown]).any(-1, keepdims=True)
+        layer = np.concatenate([np.where(differs, to_bytes(second[shown]), 0), 255 * differs], -1).astype(np.uint8)
+    timeline = None
+    if layers.clip and not still:
+        timeline = Timeline(shown, len(first), bars(layers.by_frame), shown.index(best))
+    return Stage(
+        width,
+        height,
+        [mark for mark in layers.marks if timeline or mark.at(best)],
+        layers.factor,
+        strip_address(to_bytes(first[shown]), among),
+        strip_address(layer, among),
+        smooth=min(height, width) >= SMOOTH_FROM,
+        timeline=timeline,
+        ramp=layers.ramp,
+    )
+
+
+def spread(length: int, best: int) -> list[int]:
+    """Frames of a clip for a strip: the best one, and others at even distances."""
+    return sorted({best, *np.linspace(0, length - 1, min(length, STILLS)).round().astype(int).tolist()})
+
+
+def strip_address(frames: NDArray[np.uint8], among: int) -> str:
+    """Frames (n, h, w, colours) one below the other as a data: URL, reduced if there are `among` of them on the page."""
+    image = Image.fromarray(frames.reshape(-1, *frames.shape[2:]))
+    pixels = among * image.width * image.height
+    scale = min(math.sqrt(PIXELS / pixels), LONGEST / max(image.size))
+    if scale < 1:
+        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+        image = image.resize(size, Resampling.LANCZOS)
+    return image_address(image, lossy=pixels > LOSSLESS)
+
+
+def to_bytes(values: Array) -> NDArray[np.uint8]:
+    return (values * 255).round().astype(np.uint8)
+
+
+def bars(layers: dict[str, NDArray[np.float64]]) -> list[tuple[str, str]]:
+    """A bar per frame with the layers (t,) stacked: the colour and the path of each."""
+    top, feet = max(sum(layers.values(), np.zeros(1)).max(), 1e-12), np.full(1, 100.0)
+    found = []
+    for colour, each in layers.items():
+        high = 100 * each / top
+        feet = feet - high
+        found.append((colour, "".join(f"M{t + 0.05:g} {feet[t]:.4g}h.9v{high[t]:.4g}h-.9z" for t in each.nonzero()[0])))
+    return found

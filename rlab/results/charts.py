@@ -17,19 +17,16 @@ from torch import Tensor
 from rlab.core.trace import DISTANCE_NAMES, Improvements
 from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
-from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.inline import image_address, to_image
+from rlab.present.layers import Ramp, scaled, to_colours, value_range
 from rlab.present.page import Bar, Bars, Picture
 from rlab.present.style import hue
 from rlab.present.table import number
-from rlab.present.viewer import Ramp
-from rlab.results.breakdown import class_members
 from rlab.results.change import flip_shares
 from rlab.results.data import ResultData
 from rlab.stats import Floats
 
 MOST_BARS = 14
-FLIPPED = "#D55E00"  # a flip is bad for the model's owner
 COLOURS, STEPS = "magma", 6  # of the map of places
 OPAQUE = 0.65  # of the map; the mean input shines through
 MOST = 64  # inputs in the mean
@@ -144,15 +141,6 @@ def _shares(title: str, shares: Sequence[tuple[str, float, str]]) -> list[Bars]:
     shown = sorted((each for each in shares if each[1] >= 0.005), key=lambda each: -each[1])[:MOST_BARS]
     bars = [Bar(name, share / shown[0][1], f"{share:.0%}", colour) for name, share, colour in shown]
     return [Bars(title, bars)] if bars else []
-
-
-def class_bars(result: ResultData) -> list[Bars]:
-    """The share of flips by true class, of the classes with the most attacked samples; several labels count in each."""
-    counts = [(name, int((held & result.succeeded).sum()), int((held & result.attacked).sum()))
-              for name, held in class_members(result)]  # fmt: skip
-    shown = sorted((each for each in counts if each[2]), key=lambda each: -each[2])[:MOST_BARS]
-    bars = [Bar(name, won / attacked, f"{won} of {attacked}", FLIPPED) for name, won, attacked in shown]
-    return [Bars("Flipped by true class", bars)] if bars else []
 
 
 def _where(result: ResultData, share: Floats) -> Picture:

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import torch
 
-from rlab.data.kinds import kind_of
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import (
     Beside,
@@ -29,13 +28,12 @@ from rlab.results.breakdown import class_table
 from rlab.results.charts import attack_charts, place_panels, time_charts
 from rlab.results.data import ResultData
 from rlab.results.metrics import figures_of, key_numbers
-from rlab.results.plots.sample import Sample
-from rlab.results.plots.save import choose
+from rlab.results.pictures import choose, strip_of
+from rlab.results.pictures import easiest as easiest
+from rlab.results.sample import Sample
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, read_stages, stages_line
-from rlab.results.strip import easiest as easiest
-from rlab.results.strip import strip_of
 from rlab.results.tables import MEDIANS, detail_table, run_facts
 from rlab.results.titles import title_of
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
@@ -72,6 +70,12 @@ def attack_page(result: ResultData, samples: int = 24, folder: Path | None = Non
     sections = [*attack_sections(result, samples), *learning, _settings(result, config)]
     title = title_of(config, len(result), result.setting.size)
     return Page(title, sections, lead=f"{run_sentence(result)}.", numbers=key_numbers(result))
+
+
+def overview_page(result: ResultData) -> Page:
+    """What one figure of the whole run shows."""
+    title, lead = title_of(None, len(result), result.setting.size), f"{run_sentence(result)}."
+    return Page(title, [Section("Attack", summary_blocks(result))], lead=lead, numbers=key_numbers(result))
 
 
 def _settings(result: ResultData, config: Path | None) -> Section:
@@ -129,7 +133,7 @@ def result_html(result: ResultData) -> str:
     """A result as the output of a notebook cell: the sentence, the five figures, the anytime curve and three samples."""
     own, rows = uuid4().hex[:8], choose(result, SAMPLES)  # ids of several cells must differ
     viewers = [make_viewer(Sample.of(result, i), f"cell-{own}-{i}", SAMPLES, still=True) for i in rows]
-    shown = shelf(viewers, kind_of(result.setting.size)) if viewers else []
+    shown = shelf(viewers)
     charts = attack_charts({"": result})
-    blocks = [Text(f"{run_sentence(result)}."), *([Charts(charts)] if charts else []), *shown]
+    blocks: list[Block] = [Text(f"{run_sentence(result)}."), *([Charts(charts)] if charts else []), *shown]
     return blocks_html(blocks, key_numbers(result))

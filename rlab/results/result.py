@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from rlab.present.page import Page, Section
 
-MOST_DRAWN = 24  # samples whose figures are saved
-
 
 @dataclass(frozen=True, repr=False)
 class AttackedSample(SampleData):
@@ -141,11 +139,10 @@ class AttackResult(ResultData, Report):
         return setting
 
     def drawings(self, samples: int = 24) -> Mapping[str, Callable[[], Figure]]:
-        from rlab.results.plots.save import choose, draw_overview, draw_sample, file_stem
+        from rlab.results.pictures import choose, draw_sample, file_stem
 
-        chosen = choose(self, min(samples, MOST_DRAWN))
-        each = {file_stem(self, i): partial(draw_sample, self, i) for i in chosen}
-        return {"overview": partial(draw_overview, self), **each}
+        each = {file_stem(self, i): partial(draw_sample, self, i) for i in choose(self, samples)}
+        return {"overview": self.plot, **each}
 
     @classmethod
     def compared(cls, reports: Mapping[str, Self]) -> Sequence[Section]:
@@ -155,9 +152,11 @@ class AttackResult(ResultData, Report):
 
     def plot(self, sample: int | None = None) -> Figure:
         """Draw the whole run, or one sample before and after; notebooks show the figure, `savefig` writes it."""
-        from rlab.results.plots import draw_overview, draw_sample
+        from rlab.present.figures import draw_page
+        from rlab.results.page import overview_page
+        from rlab.results.pictures import draw_sample
 
-        return draw_overview(self) if sample is None else draw_sample(self, self.position(sample))
+        return draw_page(overview_page(self)) if sample is None else draw_sample(self, self.position(sample))
 
     def _repr_html_(self) -> str:
         from rlab.results.page import result_html

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from rlab.core.setting import Status
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.present.layers import runs
 from rlab.present.table import number
-from rlab.present.viewer import runs
 from rlab.results.change import flip_shares, that_count, weigh
 from rlab.results.data import ResultData, SampleData
 from rlab.results.predicted import box_flip_words, class_words

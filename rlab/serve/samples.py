@@ -17,11 +17,12 @@ from torch import Tensor
 
 from rlab.core.status import Status
 from rlab.errors import OptionError
-from rlab.present.inline import SMOOTH_FROM, opened
-from rlab.results.plots.sample import Sample
+from rlab.present.inline import opened
+from rlab.present.layers import SMOOTH_FROM
+from rlab.results.pictures import easiest, small_pictures
 from rlab.results.predicted import class_words, name_of
 from rlab.results.result import AttackedSample, AttackResult
-from rlab.results.strip import easiest, small_pictures
+from rlab.results.sample import Sample
 from rlab.results.tones import status_cell
 from rlab.storage.config import Options
 from rlab.storage.index import readable
@@ -159,7 +160,7 @@ def thumbnail(run: Path, row: int | None, which: Version) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _thumbnails(run: Path, row: int, changed: int) -> dict[Version, bytes]:
-    (before, _, after), _ = small_pictures(Sample.of(load_attack(run), row))
+    (before, _, after), _ = small_pictures(Sample.of(load_attack(run), row).layers)
     return {"original": _png(opened(before)), "perturbed": _png(opened(after))}
 
 

@@ -88,7 +88,7 @@ class GymnasiumEnv(gymnasium.Env):
         """The original and the current input, (height, width, 3) uint8, if the mode is rgb_array."""
         if self.render_mode is None:
             return None
-        from rlab.results.plots.pixels import render_episode
+        from rlab.results.pictures import render_episode
 
         x0, x = (values[0].float().cpu().numpy() for values in (self.state.x0, self.state.x))
         return render_episode(x0, x, self.sampler.bounds)

@@ -1,44 +1,80 @@
-"""Options of HTTP models: which are valid, which protocol an address names, and which words are secret."""
+"""Addresses of HTTP models: their options, the protocol that an address names, and the secrets in it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, StrictInt, field_serializer, field_validator
 
 from rlab.errors import OptionError, give_notice
-from rlab.redact import PLAIN_HEADERS, address_secrets, remember, split_address, stored
+from rlab.redact import HIDDEN, PLAIN_HEADERS, address, address_secrets, remember, stored
+from rlab.storage.config import Accepts
+from rlab.victims.bill import per_query, per_second
 from rlab.victims.exchange import httpx_package
+from rlab.victims.reading import Reading
 from rlab.victims.template import DEFAULT, MODEL, Template, load_template, shipped
 
-if TYPE_CHECKING:
-    from rlab.keywords import VictimKeywords
 
-    class Sending(VictimKeywords, total=False):
-        """Keywords about requests, besides those of every victim."""
+class HttpOptions(Reading):
+    """How a model behind an address is queried; fields with exclude=True are not stored and may change when a run resumes."""
 
-        retries: int
-        backoff: float
-        concurrency: int
+    template: str | Template | None = Field(
+        None,
+        description="protocol of an HTTP model, such as kserve(input='x'), or a .yaml file (default: by the address)",
+    )
+    headers: dict[str, str] | None = Field(None, description="headers of HTTP requests; write secrets as ${NAME}")
+    concurrency: StrictInt = Field(
+        32, ge=1, le=1024, exclude=True, description="maximum concurrent requests to an HTTP model (default: 32)"
+    )
+    retries: StrictInt = Field(
+        3, ge=0, exclude=True, description="how often an HTTP request without an answer is sent again (default: 3)"
+    )
+    backoff: float = Field(
+        0.5,
+        ge=0,
+        exclude=True,
+        description="seconds before the first of them, then twice as long each time (default: 0.5)",
+    )
+    rate: Annotated[float | None, BeforeValidator(per_second), Accepts(float | str | None)] = Field(
+        None, exclude=True, description="maximum HTTP requests, such as 10/s or 600/min"
+    )
+    price: Annotated[float, BeforeValidator(per_query), Accepts(float | str | None)] = Field(
+        0.0, exclude=True, description="price of an HTTP query, such as 0.0015/query"
+    )
+    max_cost: float | None = Field(None, gt=0, exclude=True, description="stop before this command's queries cost more")
+    cache: str | Path | None = Field(
+        None, exclude=True, description="file of answers: no input goes to an HTTP model twice"
+    )
 
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        for name, value in (headers or {}).items():
+            if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII):
+                raise ValueError("expected header names such as Authorization, got a name that is not valid")
+            if not value.isascii() or not value.isprintable():
+                raise ValueError(f"expected the header {name!r} to be one line of ASCII text, got another")
+        return headers
 
-MOST = 1024  # concurrent requests: each has a thread and a connection
+    @field_serializer("headers", when_used="json")
+    def _without_secrets(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """Headers carry tokens: only their names and references such as ${TOKEN} are stored."""
+        return headers and {name: value if is_plain(name) else stored(value) for name, value in headers.items()}
 
-
-def suited(common: VictimKeywords, template: Template) -> VictimKeywords:
-    """Options as the template needs them: one row per request, or classes without scores."""
-    if template.asks and not template.classes:
-        raise OptionError(
-            "the request lists the classes to choose from: pass them, e.g. -M names=[cat,dog] or openai(classes=['cat', 'dog'])"
-        )
-    changes: VictimKeywords = {}
-    if not template.many:
-        changes["chunk"] = 1
-    if template.scores is None:
-        changes["outputs"] = "labels"
-    if template.classes and {**common, **changes}.get("outputs") == "labels":
-        changes["classes"] = len(template.classes)
-    return {**common, **changes}
+    def suited(self, template: Template) -> dict[str, Any]:
+        """What the model takes and returns, as the template needs it: one row per request, or classes without scores."""
+        if template.asks and not template.classes:
+            raise OptionError(
+                "the request lists the classes to choose from: pass them, e.g. -M names=[cat,dog] or "
+                "openai(classes=['cat', 'dog'])"
+            )
+        own = {name: value for name, value in self.given().items() if name in Reading.model_fields}
+        own |= {} if template.many else {"chunk": 1}
+        own |= {} if template.scores is not None else {"outputs": "labels"}
+        return own | ({"classes": len(template.classes)} if template.classes and own.get("outputs") == "labels" else {})
 
 
 def spoken_at(url: str, template: str | Template | None) -> tuple[str, Template]:
@@ -62,23 +98,6 @@ def spoken_at(url: str, template: str | Template | None) -> tuple[str, Template]
     return f"{transport or 'http'}://{place.rstrip('/') if path else place}{path}{'?' if query else ''}{query}", chosen
 
 
-def check_sending(retries: int, backoff: float, concurrency: int) -> None:
-    if type(retries) is not int or type(backoff) not in (int, float) or retries < 0 or backoff < 0:
-        raise OptionError(f"expected retries and backoff of at least 0, got retries={retries!r}, backoff={backoff!r}")
-    if type(concurrency) is not int or not 1 <= concurrency <= MOST:
-        raise OptionError(f"expected a concurrency of 1 to {MOST} requests, got {concurrency!r}")
-
-
-def check_headers(headers: Mapping[str, str]) -> None:
-    if not isinstance(headers, Mapping):
-        raise OptionError(f"expected headers by name, got {type(headers).__name__}")
-    for name, value in headers.items():
-        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", str(name), re.ASCII):
-            raise OptionError("expected header names such as Authorization, got a name that is not valid")
-        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-            raise OptionError(f"expected the header {name!r} to be one line of ASCII text: put it in quotes")
-
-
 def shown_address(url: str) -> str:
     """A valid address without user, password and query, for errors; an invalid address is not repeated."""
     httpx, form = httpx_package(), "expected an address like http://host:8000/predict"
@@ -94,26 +113,18 @@ def shown_address(url: str) -> str:
     return f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
 
 
-def secret_words(url: str, headers: Mapping[str, str]) -> list[str]:
-    """Words from the headers, the password and the query that no error may repeat, longest first."""
-    parsed = httpx_package().URL(url)
-    words = [word for value in headers.values() for word in (value, *value.split())]
-    words += [parsed.password, *(value for _, value in parsed.params.multi_items())]
-    return sorted({word for word in words if len(word) > 3}, key=len, reverse=True)
+def is_plain(header: str) -> bool:
+    """Whether a header holds no secret."""
+    return header.lower() in PLAIN_HEADERS
 
 
 def warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
     """Literal secrets are not stored, so they must be given again to resume a run."""
-    _, user, _, query, _ = split_address(url)
     open_ones = [
-        f"the header {name}"
-        for name, value in headers.items()
-        if name.lower() not in PLAIN_HEADERS and value != stored(value)
+        f"the header {name}" for name, value in headers.items() if not is_plain(name) and value != stored(value)
     ]
-    if user and any(part != stored(part) for part in user.split(":", 1)):
-        open_ones.append("the address's user or password")
-    if any((value := part.partition("=")[2]) != stored(value) for part in query.split("&") if "=" in part):
-        open_ones.append("the address's query")
+    if HIDDEN in address(url):
+        open_ones.append("the address's user, password or query")
     if open_ones:
         give_notice(
             f"{' and '.join(open_ones)} may contain a secret and will not be stored, so you must give it again to resume a run: "

@@ -11,6 +11,8 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from heapq import nsmallest
 from typing import Any, NamedTuple, TypeVar
@@ -154,6 +156,18 @@ class Flow:
         self.free, self.missed = max(self.free, now + wait), self.missed + 1
         if began > self.halved:
             self.limit, self.halved = max(1.0, self.limit / 2), now
+
+
+def seconds_until(after: str | None) -> float:
+    """A Retry-After header, seconds or a date -> seconds from now; 0 if it is missing or unreadable."""
+    if after is None:
+        return 0.0
+    try:
+        if after.strip().isdecimal():
+            return float(after)
+        return max(0.0, (parsedate_to_datetime(after) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
 
 
 @cache

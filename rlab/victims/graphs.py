@@ -42,6 +42,11 @@ class Port:
         pairs = zip(self.shape[1:], shape[1:], strict=False)
         return not self.shape or (len(shape) == len(self.shape) and all(own in (None, side) for own, side in pairs))
 
+    def layout(self, x: Tensor, likely: Sequence[Layout]) -> Layout | None:
+        """The first of the likely layouts in which inputs x (b, c, *size) can be sent."""
+        empty = torch.empty(x.shape, device="meta")
+        return next((layout for layout in likely if self.fits(lay_out(empty, layout).shape)), None)
+
     def has_probabilities(self) -> bool:
         """Whether the stored values span 0 to 1, as those of a quantised softmax or sigmoid do."""
         if self.dtype.kind not in "iu" or self.scale == 1:
@@ -51,6 +56,9 @@ class Port:
 
     def __str__(self) -> str:
         return "(" + ", ".join(["rows", *("any" if side is None else str(side) for side in self.shape[1:])]) + ")"
+
+
+ANYTHING = Port("")  # an input that is not known
 
 
 class GraphVictim(Victim):
@@ -111,12 +119,10 @@ class GraphVictim(Victim):
 
     def _fitting(self, x: Tensor) -> Layout:
         """The layout that fits the graph; channels first if several do."""
-        empty = torch.empty(x.shape, device="meta")
         given = self.reading.layout
         likely = _GUESSES if given == "channels_first" else (given,)
-        for layout in likely[: 4 if x.shape[1] == 1 else 3]:
-            if self.source.fits(lay_out(empty, layout).shape):
-                return layout
+        if (layout := self.source.layout(x, likely[: 4 if x.shape[1] == 1 else 3])) is not None:
+            return layout
         data, size = ", ".join(map(str, x.shape[1:])), "size=224" if x.dim() > 3 else "another rate or window"
         raise VictimError(
             f"the {self.kind} takes inputs of shape {self.source}, but the data are (rows, {data}) with channels first, "

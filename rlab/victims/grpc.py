@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Unpack, final
 import numpy as np
 
 from rlab.errors import MissingExtra, ModelError, OptionError, VictimError, optional
-from rlab.storage.config import takes
-from rlab.victims.address import check_sending
+from rlab.storage.config import check, takes
+from rlab.victims.address import HttpOptions
 from rlab.victims.failures import Unanswered, first_line
 from rlab.victims.graphs import GraphVictim, Port
+from rlab.victims.metadata import input_port
 from rlab.victims.reading import Reading
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 SCHEME = "kserve+grpc://"
 _AGAIN = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.RESOURCE_EXHAUSTED")
-_TYPES = {"FP16": "float16", "FP32": "float32", "FP64": "float64", "UINT8": "uint8", "INT8": "int8"}
 
 
 @final
@@ -40,7 +40,7 @@ class GrpcVictim(GraphVictim):
         match = re.fullmatch(rf"{re.escape(SCHEME)}([\w.\[\]:-]+)/([\w.-]+)", url)
         if match is None:
             raise OptionError(f"expected an address such as {SCHEME}host:8001/MODEL, without user, password and query")
-        check_sending(retries, backoff, 1)
+        check(HttpOptions, {"retries": retries, "backoff": backoff}, url)
         self.retries, self.backoff, self.name, self.model = retries, backoff, url, match[2]
         try:
             self.triton = optional("tritonclient.grpc", MissingExtra("tritonclient", "grpc"))
@@ -48,15 +48,9 @@ class GrpcVictim(GraphVictim):
             raise ModelError(f"tritonclient does not load: {first_line(error)}") from error
         self.client = self.triton.InferenceServerClient(match[1])
         told = self._asked(lambda: self.client.get_model_metadata(self.model, client_timeout=self.first_timeout))
-        if len(told.inputs) != 1:
-            names = ", ".join(each.name for each in told.inputs)
-            raise OptionError(f"expected a model with one input, got {len(told.inputs)} at {url}: {names}")
+        sources = [input_port(str(each.name), str(each.datatype), each.shape, url) for each in told.inputs]
         self.datatype = str(told.inputs[0].datatype)
-        if self.datatype not in _TYPES:
-            raise OptionError(f"expected a model that takes {', '.join(_TYPES)}, got {self.datatype} at {url}")
-        shape = tuple(None if side < 0 else int(side) for side in told.inputs[0].shape)
-        source = Port(str(told.inputs[0].name), shape, np.dtype(_TYPES[self.datatype]))
-        super().__init__([source], [Port(str(each.name)) for each in told.outputs], **reading)
+        super().__init__(sources, [Port(str(each.name)) for each in told.outputs], **reading)
 
     def _about(self) -> str:
         return self.name

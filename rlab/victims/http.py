@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import weakref
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, final
@@ -15,33 +15,27 @@ import torch
 from torch import Tensor
 
 from rlab.errors import OptionError, VictimError
-from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, remember, split_address
+from rlab.redact import SECRET_NAMES, redact, remember, split_address
+from rlab.storage.config import check_keywords, takes
 from rlab.storage.outside import expand
 from rlab.victims.account import Call
-from rlab.victims.address import (
-    check_headers,
-    check_sending,
-    secret_words,
-    shown_address,
-    spoken_at,
-    suited,
-    warn_of_secrets,
-)
+from rlab.victims.address import HttpOptions, is_plain, shown_address, spoken_at, warn_of_secrets
 from rlab.victims.base import Victim
-from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
-from rlab.victims.callables import as_array
-from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, in_loop
+from rlab.victims.bill import AnswerCache, Bill
+from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, in_loop, seconds_until
 from rlab.victims.failures import NoScores, Unanswered
 from rlab.victims.limit import LimitReached
 from rlab.victims.metadata import described, is_described
-from rlab.victims.template import Sent, Template, Writer
-from rlab.victims.wire import Unreadable, check_status, decode, glimpse
+from rlab.victims.request import Sent, Writer
+from rlab.victims.wire import Unreadable, decode, glimpse
 
 if TYPE_CHECKING:
-    from rlab.victims.address import Sending
+    from rlab.keywords import HttpKeywords
 
 _ROOM, _SCORE = 2**22, 64  # bytes allowed for every answer, and for each score in it
 _CLASSES = 2**13  # assumed until the number of classes is known
+_TRANSIENT = (408, 425, 429)  # statuses below 500 after which another attempt may help
+_LONGEST_PAUSE = 60.0  # seconds; if a server asks for more, the run stops
 
 
 @final
@@ -62,51 +56,37 @@ class HttpVictim(Victim):
     watched = False  # each exchange has its own clock, which works in any thread
     reads = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        template: str | Template | None = None,
-        headers: Mapping[str, str] | None = None,
-        rate: float | str | None = None,
-        price: float | str | None = None,
-        max_cost: float | None = None,
-        cache: str | Path | None = None,
-        **sending: Unpack[Sending],
-    ) -> None:
-        self.retries, self.backoff = sending.pop("retries", 3), sending.pop("backoff", 0.5)
-        self.concurrency = sending.pop("concurrency", 32)
-        check_sending(self.retries, self.backoff, self.concurrency)
-        check_headers(headers or {})
-        warn_of_secrets(url, headers or {})
-        url, self.template = spoken_at(url, template)
-        check_headers(self.template.headers)
-        super().__init__(**suited(sending, self.template))
+    @takes(HttpOptions)
+    def __init__(self, url: str, **options: Unpack[HttpKeywords]) -> None:
+        http = check_keywords(HttpVictim, HttpOptions, options)
+        self.retries, self.backoff, self.concurrency = http.retries, http.backoff, http.concurrency
+        warn_of_secrets(url, http.headers or {})
+        url, self.template = spoken_at(url, http.template)
+        super().__init__(**http.suited(self.template))
         if self.prediction not in ("classes", "numbers"):
             raise OptionError(f"an HTTP model returns numbers, not {self.outputs}: wrap the request in a function")
-        self._flow, self.bill = Flow(self.concurrency, per_second(rate)), Bill(per_query(price), max_cost)
+        self._flow, self.bill = Flow(self.concurrency, http.rate), Bill(http.price, http.max_cost)
         parts = [part for part in split_address(url)[3].split("&") if part]  # some identify a model, others are secret
         self.query = tuple(part for part in parts if not SECRET_NAMES.search(part.partition("=")[0]))
         self.url = expand(url)
         self.name = shown_address(self.url)
-        given = {name: expand(value) for name, value in {**self.template.headers, **(headers or {})}.items()}
-        for name, value in given.items():
-            if name.lower() not in PLAIN_HEADERS:
+        headers = {name: expand(value) for name, value in {**self.template.headers, **(http.headers or {})}.items()}
+        for name, value in headers.items():
+            if not is_plain(name):
                 remember(value)
-        self.headers = {name: value for name, value in given.items() if name.lower() in PLAIN_HEADERS}
-        self._secrets = secret_words(self.url, given)
-        fixed = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "gzip"}
+        self.headers = {name: value for name, value in headers.items() if is_plain(name)}
+        headers = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "gzip"} | headers
         httpx = httpx_package()
         self._target = httpx.URL(self.url)
-        client = partial(httpx.AsyncClient, timeout=None, headers=fixed | given, verify=certificates())
+        client = partial(httpx.AsyncClient, timeout=None, headers=headers, verify=certificates())
         self._clients = Clients(client)  # without a timeout, because each exchange has its own clock
         self._closed = weakref.finalize(self, _close, self._clients)
-        template, takes = described(self.template, self._metadata(), self.name)
-        self.chunk = 1 if takes[:1] == (1,) else self.chunk
+        template, source = described(self.template, self._metadata(), self.name)
+        self.chunk = 1 if source.shape[:1] == (1,) else self.chunk
         self.own_classes, self.inputs = template.classes, template.words
-        self.writer = Writer(template, self.bounds, takes)
+        self.writer = Writer(template, self.bounds, source)
         asked = f"{self.name}?{'&'.join(self.query)} {self.template!r} {self.bounds} {self.outputs} {self.multilabel}"
-        self.cache = None if cache is None else AnswerCache(Path(cache), asked)
+        self.cache = None if http.cache is None else AnswerCache(Path(http.cache), asked)
 
     def _metadata(self) -> object:
         """What the server says about the model, as JSON; None if it says nothing."""
@@ -144,7 +124,7 @@ class HttpVictim(Victim):
                 if refused or self._flow.is_stuck:
                     break
                 try:
-                    sent = self.writer.write(as_array(call.part(rows)))
+                    sent = self.writer.write(call.part(rows))
                     self.bill.check(len(rows))
                     call.count(rows)
                 except (Exception, LimitReached) as error:
@@ -182,7 +162,7 @@ class HttpVictim(Victim):
             refused[int(rows[0])] = error
 
     def _predict(self, x: Tensor) -> Tensor:
-        answer = in_loop(self._answer(self.writer.write(as_array(x)), x))
+        answer = in_loop(self._answer(self.writer.write(x), x))
         assert answer is not None
         return answer
 
@@ -198,7 +178,12 @@ class HttpVictim(Victim):
                 if isinstance(error, Unreadable):
                     raise Unanswered(sentence, self._shown(sent, x, content)) from None
                 raise NoScores(f"{sentence}\n{self._shown(sent, x, content)}") from None
-        check_status(status, headers, self.name, self._shown(sent, x, content))
+        if status in _TRANSIENT or status >= 500:
+            if (pause := seconds_until(headers.get("retry-after"))) > _LONGEST_PAUSE:
+                wish = f"asks for a pause of {pause:.0f} s (status {status})"
+                raise VictimError(f"the model at {self.name} {wish}: lower the rate")
+            shown = self._shown(sent, x, content)
+            raise Unanswered(f"the model at {self.name} answered with status {status}", shown, pause)
         if "location" in headers:
             elsewhere = self._quoted(headers["location"].partition("?")[0])
             raise VictimError(f"the model at {self.name} redirects to {elsewhere} (status {status}): pass that address")
@@ -239,9 +224,7 @@ class HttpVictim(Victim):
     def _quoted(self, text: str | bytes) -> str:
         """Text of a request or an answer, for an error: short, printable, and without the secrets in it."""
         text = text[:20_000].decode("utf-8", "replace") if isinstance(text, bytes) else text
-        for secret in self._secrets:
-            text = text.replace(secret, "(hidden)")
-        return glimpse(text)
+        return glimpse(str(redact(text)))
 
     def close(self) -> None:
         """Close all connections and the cache; the victim cannot be used after that."""

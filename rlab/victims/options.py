@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field, field_serializer, model_validator
 
 from rlab.errors import OptionError
-from rlab.redact import HIDDEN, PLAIN_HEADERS, address, stored
+from rlab.redact import HIDDEN, address
 from rlab.storage.config import Options
-from rlab.victims.reading import Reading
+from rlab.victims.address import HttpOptions
 
 
 class _Named(Options):
@@ -18,8 +19,12 @@ class _Named(Options):
     )
 
 
-class ModelOptions(Reading, _Named):
+class ModelOptions(HttpOptions, _Named):
     """A model as `rlab.load_victim` takes it; a bare string is its name."""
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "http": "write its keys as options of their own, such as headers or retries"
+    }
 
     weights: str | None = Field(None, description="file with weights for the named model")
     factory: str | None = Field(None, description="module:function that builds the model of a weights file")
@@ -36,19 +41,7 @@ class ModelOptions(Reading, _Named):
         None, description="class names in order, for clip: or a server that names classes; or a file with one per line"
     )
     prompt: str | None = Field(None, description="sentence that clip: gets for a class (default: a photo of a {})")
-    template: str | None = Field(
-        None,
-        description="protocol of an HTTP model, such as kserve(input='x'), or a .yaml file (default: by the address)",
-    )
-    # what follows with exclude=True is not stored, so that a run can be resumed with other values
-    concurrency: int | None = Field(
-        None, ge=1, exclude=True, description="maximum concurrent requests to an HTTP model (default: 32)"
-    )
-    rate: float | str | None = Field(None, exclude=True, description="maximum HTTP requests, such as 10/s or 600/min")
-    price: float | str | None = Field(None, exclude=True, description="price of an HTTP query, such as 0.0015/query")
-    max_cost: float | None = Field(None, gt=0, exclude=True, description="stop before this command's queries cost more")
-    cache: str | None = Field(None, exclude=True, description="file of answers: no input goes to an HTTP model twice")
-    http: dict[str, Any] | None = Field(None, description="further arguments for rlab.HttpVictim")
+    template: str | None = Field(None, description=HttpOptions.model_fields["template"].description)
 
     @model_validator(mode="before")
     @classmethod
@@ -58,22 +51,9 @@ class ModelOptions(Reading, _Named):
     @model_validator(mode="after")
     def _consistent(self) -> ModelOptions:
         """Replaces the check of `Reading`, which the victim makes: new weights take `classes`, too."""
-        headers = (self.http or {}).get("headers") or {}
-        if not isinstance(headers, dict):
-            raise ValueError("expected http headers as a mapping, e.g. {Authorization: ...}")
-        if HIDDEN in self.name or HIDDEN in headers.values():
+        if HIDDEN in self.name or HIDDEN in (self.headers or {}).values():
             raise ValueError("the file does not contain the model's secrets: give its address or headers again")
         return self
-
-    @field_serializer("http", when_used="json")
-    def _without_secrets(self, http: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Headers carry tokens: only their names and references such as ${TOKEN} are stored."""
-        headers = (http or {}).get("headers")
-        if not isinstance(headers, dict):
-            return http
-        plain = {name: str(value) for name, value in headers.items()}
-        kept = {name: value if name.lower() in PLAIN_HEADERS else stored(value) for name, value in plain.items()}
-        return {**(http or {}), "headers": kept}
 
     @field_serializer("name", when_used="json")
     def _without_password(self, name: str) -> str:

@@ -18,7 +18,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
 
 
 def find(value: object, path: str) -> object:
-    """What lies at the path; KeyError says what was expected and what is there."""
+    """What lies at the path; ValueError says what was expected and what is there."""
     return _follow(value, parse_path(path), path)
 
 
@@ -35,7 +35,7 @@ def _follow(value: object, steps: tuple[str | int, ...], path: str) -> object:
         ):
             value = named[0]
         else:
-            raise KeyError(f"expected {path} in the answer, got {_kind(value)} where {str(step)!r} should be")
+            raise ValueError(f"expected {path} in the answer, got {_kind(value)} where {str(step)!r} should be")
     return value
 
 

@@ -18,8 +18,8 @@ from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds, Options
 
 Channels = float | Sequence[float]  # one number for all channels, or one per channel
-# (b, c, *size), (b, *size, c), for clips (b, t, c, h, w), and (b, *size) for data of one channel
-Layout = Literal["channels_first", "channels_last", "frames_first", "no_channels"]
+# (b, c, *size), (b, *size, c), for clips (b, t, c, h, w), (b, *size) for data of one channel, and (b, values)
+Layout = Literal["channels_first", "channels_last", "frames_first", "no_channels", "flat"]
 Outputs = Literal["auto", "logits", "probabilities", "labels", "topk", "boxes", "map", "numbers"]
 Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
@@ -96,6 +96,8 @@ def lay_out(x: Tensor, layout: Layout) -> Tensor:
             return x.movedim(1, -1)
         case "frames_first":
             return x.transpose(1, 2)
+        case "flat":
+            return x.flatten(1)
     if x.shape[1] != 1:
         raise OptionError(f"expected data with 1 channel for layout='no_channels', got {x.shape[1]} channels")
     return x.squeeze(1)
@@ -111,7 +113,8 @@ class Reading(Options):
     )
     layout: Layout = Field(
         "channels_first",
-        description="axis order that the model expects: channels_first (default), channels_last, frames_first or no_channels",
+        description="axis order that the model expects: channels_first (default), channels_last, frames_first, no_channels, or "
+        "flat for one row of values per input",
     )
     outputs: Outputs = Field(
         "auto",

@@ -11,6 +11,7 @@ from torch import nn
 
 from rlab.errors import ModelError
 from rlab.storage.config import check_keywords
+from rlab.victims.address import HttpOptions
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, SklearnVictim
 from rlab.victims.grpc import SCHEME, GrpcVictim
@@ -44,7 +45,7 @@ _INSTEAD = {
     "booster.predict(xgboost.DMatrix(x.reshape(len(x), -1)))",
     ("lightgbm", "Booster"): "pass lambda x: booster.predict(x.reshape(len(x), -1))",
 }
-_HTTP = ("concurrency", "template", "rate", "price", "max_cost", "cache")
+_HTTP = tuple(HttpOptions.model_fields.keys() - Reading.model_fields.keys())
 
 
 def load_victim(spec: str, **options: Any) -> Victim:
@@ -59,7 +60,9 @@ def load_model(options: ModelOptions, bounds: tuple[float, float] = UNIT) -> Vic
     name = options.name
     prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
     if "://" in name:
-        return _made(GrpcVictim, name, options) if name.startswith(SCHEME) else _from_http(options)
+        return (
+            _made(GrpcVictim, name, options, "retries", "backoff") if name.startswith(SCHEME) else _from_http(options)
+        )
     if prefix in _PREFIXES:
         return _PREFIXES[prefix](options)
     if suffix in PICKLES:
@@ -170,13 +173,12 @@ def _from_weights(options: ModelOptions) -> Victim:
 
 
 def _from_http(options: ModelOptions) -> Victim:
-    more, without = dict(options.http or {}), ["http", "names"]
-    if options.names is not None:
-        protocol = re.split(r"[+:]", options.name)[0]
-        spec = options.template or more.get("template") or (DEFAULT if protocol.startswith("http") else protocol)
-        more["template"] = load_template(spec).changed(classes=class_names(options.names))
-        without.append("template")
-    return _made(HttpVictim, options.name, options, *_HTTP, without=without, **more)
+    if options.names is None:
+        return _made(HttpVictim, options.name, options, *_HTTP)
+    protocol = re.split(r"[+:]", options.name)[0]
+    template = load_template(options.template or (DEFAULT if protocol.startswith("http") else protocol))
+    named = template.changed(classes=class_names(options.names))
+    return _made(HttpVictim, options.name, options, *_HTTP, without=("names", "template"), template=named)
 
 
 _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {

@@ -10,7 +10,7 @@ from tests.cli.test_bad_input import DIGITS, assert_refused, contents
 from tests.command import rlab_command
 from tests.victims.faults import Reply, fault_server
 
-OPTIONS = ["--limit", "3", "-M", "http={timeout: 0.3, retries: 1, backoff: 0.01}"]
+OPTIONS = ["--limit", "3", "-M", "timeout=0.3", "-M", "retries=1", "-M", "backoff=0.01"]
 FAULTS: dict[str, tuple[Reply, str]] = {
     "slow": (Reply(wait=1.0), "did not answer within 0.3 s"),
     "down": (Reply(503), "status 503"),

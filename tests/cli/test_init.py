@@ -166,7 +166,7 @@ def test_options_without_a_model_and_unknown_ones_are_one_sentence(words: list[s
 
 
 def test_no_secret_of_a_model_is_written(here: Path):
-    secret = ("--model", "http://me:hush@host:8000/predict", "-M", "http={headers: {Authorization: hush}}")
+    secret = ("--model", "http://me:hush@host:8000/predict", "-M", "headers={Authorization: hush}")
     assert rlab_command("init", "demo:digits", *secret).code == 0
     assert "hush" not in Path("rlab.yaml").read_text(encoding="utf-8")
 

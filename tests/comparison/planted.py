@@ -65,7 +65,7 @@ class Fixed(Contender):
 PLANTED = "art:planted"  # an attack of another library
 
 
-def noise(recorder: QueryRecorder, strength: float, seed: int) -> None:
+def noise(recorder: QueryRecorder, strength: float) -> None:
     """One query after the other, until the recorder has enough."""
     while True:
         recorder((recorder.x + strength * torch.randn_like(recorder.x)).clamp(0, 1))
@@ -73,7 +73,7 @@ def noise(recorder: QueryRecorder, strength: float, seed: int) -> None:
 
 def own_noise(recorder: QueryRecorder, rows: Tensor) -> None:
     """The same as a function of a user."""
-    noise(recorder, 1.0, 0)
+    noise(recorder, 1.0)
 
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from rlab.comparison.recorder import QueryRecorder
 from rlab.data.batch import Batch
 from rlab.errors import FolderError, InputError, ModelError, Notice, OptionError
 from rlab.policies.random import Random
-from rlab.present.table import number, terminal
+from rlab.present.table import terminal
 from rlab.runs.options import AttackOptions, RunOptions
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
@@ -75,8 +75,6 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     heard: list[str] = []
     made = run_comparison(bright(), greys(0.1, 0.2), named, 100, tell=lambda name, one: heard.append(name))
     assert heard == list(named)
-    assert made.strengths() == {"other": ["other@1", "other@4"]}
-    assert f"{number(math.sqrt(90 * 40))} queries" in made.lines()[0]
     made.save(tmp_path / "out")
     table = Comparison.load(tmp_path / "out").records()
     with (tmp_path / "out" / "results.csv").open() as file:
@@ -92,7 +90,7 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     assert [row["queries"] for row in text] == ["10", "20", "100", "80", "40", "40"]
     assert Comparison.load(tmp_path / "out").tables() == made.tables()
     section = Comparison.load(tmp_path / "out").view().sections[0]
-    assert [type(block).__name__ for block in section.blocks] == ["Charts", "Table", "Table", "Table", "Text", "Text"]
+    assert [type(block).__name__ for block in section.blocks] == ["Charts", "Table", "Table", "Table", "Text"]
     assert "other@4" in made._repr_html_()
 
 
@@ -243,7 +241,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         *COMPARE, "--policies", "random,square", "--attacks", f"{PLANTED}@1 {PLANTED}@4", "--out", tmp_path / "out"
     )
     assert run.code == 0, run.err
-    for words in ("random", f"{PLANTED}@4", "success", "median L2", "the whole budget", "at most half flipped"):
+    for words in ("random", f"{PLANTED}@4", "success", "the whole budget", "at most half flipped"):
         assert words in " ".join(run.out.split())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "arrays.safetensors", "parts", "report.html", "report.json", "results.csv", "run.json",

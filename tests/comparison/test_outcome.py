@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.comparison import AttackOutcome, Figures, at_equal_l2, l2_ratio, query_ratio
+from rlab.comparison import AttackOutcome, Figures, l2_ratio, query_ratio
 from rlab.errors import DataError
 from rlab.stats import median
 from tests.comparison.planted import outcome
@@ -66,29 +66,11 @@ def test_ratios_are_paired() -> None:
     assert l2_ratio(ours, other).value == 2.0
 
 
-def test_queries_between_strengths_are_interpolated_in_logarithms() -> None:
-    strengths = [outcome([400] * 3, [1.0] * 3, 1000), outcome([100] * 3, [4.0] * 3, 1000)]
-    three = [*strengths, outcome([390] * 3, [2.0] * 3, 1000)]
-
-    def at(l2: float, runs: list[AttackOutcome]) -> list[float]:
-        return [found.value for found in at_equal_l2(outcome([20] * 3, [l2] * 3, 1000), runs)]
-
-    assert at(2.0, strengths) == pytest.approx([200, 10])  # half way in logarithms
-    assert at(1.0, strengths[::-1]) == pytest.approx([400, 20])
-    assert all(map(math.isnan, [*at(5.0, strengths), *at(0.5, strengths)]))
-    assert at(2.0, three)[0] == pytest.approx(390)
-    assert at(math.sqrt(2), three)[0] == pytest.approx(math.sqrt(400 * 390))
-
-
 def test_outcomes_that_do_not_match_are_refused() -> None:
     two, one = outcome([1, 2], [1.0, 1.0]), outcome([1], [1.0])
-    for wrong in (
-        lambda: query_ratio(two, one),
-        lambda: at_equal_l2(two, [two]),
-        lambda: at_equal_l2(two, [two, one]),
-    ):
+    for ratio in (query_ratio, l2_ratio):
         with pytest.raises(DataError):
-            wrong()
+            ratio(two, one)
 
 
 def test_outcomes_survive_json() -> None:

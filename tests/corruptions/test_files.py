@@ -86,7 +86,6 @@ def test_another_folder_is_refused_in_one_sentence(tmp_path: Path, spoil: Any, s
     ("data", "options", "said"),
     [
         ("cifar10c:nowhere", {}, "no folder"),
-        ("cifar10c:{folder}", {"worst": True}, "leave out worst"),
         ("cifar10c:{folder}", {"kinds": "fogg"}, "'fog'"),
         ("cifar10c:{folder}", {"robustbench": "cifar10", "out": "run"}, "fifteen kinds"),
         (grey(0.2, 0.8), {"robustbench": "cifar10"}, "pass out"),

@@ -133,15 +133,6 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert resumed == whole
 
 
-def test_the_worst_case_is_an_attack_with_the_same_filters() -> None:
-    batch = grey(0.1, 0.45, 0.48, 0.8)
-    report = rlab.corrupt(Mean(), batch, kinds="brightness", levels=[1], worst=True, budget=10, **QUIET)
-    assert report.worst is not None
-    assert report.worst.success.value == 0.5  # level 3 adds 0.15: enough for 0.45 and 0.48
-    assert report.worst.median.value > 0
-    assert report.rows > len(batch) * 2
-
-
 def test_signals_and_clips() -> None:
     signals = rlab.corrupt("demo:ecg", "demo:ecg", limit=3, levels=[3], **QUIET)
     assert "baseline_wander" in signals.kinds

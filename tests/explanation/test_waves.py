@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import ImageChops
 
 from rlab.core.channels import LEADS
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
-from rlab.explanation.clinical import FULL, PRINT_DPI, clinical_sheet
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.pictures import Overlay
 from rlab.explanation.run import explain_batch, parse_method
 from rlab.explanation.waves import ends_moved, isoelectric
+from rlab.present.layers import FULL, Layers, Mark
 from rlab.present.page import render
+from rlab.present.sheet import MM, clinical_sheet
 from rlab.storage.config import check
 from rlab.victims.callables import CallableVictim
 
@@ -101,16 +102,20 @@ def test_windows_move_and_stay_in_the_record():
     assert at == [[0, 1, 5, 6, 7, 11], [0, 1, 2, 3, 5, 6, 7, 8, 9, 11], [5, 11]]
 
 
+def heat_of(explanation: Explanation, batch: Batch) -> Any:
+    return Overlay.of(explanation, batch, 0).layers.heat
+
+
 def test_pictures_show_effects_on_one_scale_with_evidence_against_the_class():
     """A small effect has little colour in a record without larger ones, and one that raises the probability is below 0."""
     found = parse_method("waves(queries=65)")(reader("V2", *READ["ST"]), small := windows(1, 0.05), small.y)
     assert found.effects is not None
     effect = float(found.effects.effect.max())
     assert 0.01 < effect < 0.2
-    assert float(Overlay.of(found, small, 0).heat.max()) == pytest.approx(effect / FULL, abs=1e-5)
+    assert float(np.max(heat_of(found, small))) == pytest.approx(effect / FULL, abs=1e-5)
     batch = windows(1, -0.3)
     against = parse_method("waves(queries=65)")(reader("V2", *READ["ST"]), batch, batch.y)
-    assert float(Overlay.of(against, batch, 0).heat.min()) < -0.5
+    assert float(np.min(heat_of(against, batch))) < -0.5
     assert f"{FULL:g} against the class" in render(against.view())
 
 
@@ -171,21 +176,17 @@ def test_errors(call: Callable[[], object], error: type[InputError], sentence: s
 
 @pytest.mark.parametrize(("lead", "column", "row"), [("aVF", 1, 2), ("II", 0, 1)])
 def test_the_heat_of_a_lead_lies_in_its_place_on_the_sheet(lead: str, column: int, row: int):
-    time = np.arange(1000, dtype=np.float32)
-    x = np.stack([np.sin(time / 9) * 0.5] * 12).astype(np.float32)
-    heat = np.zeros_like(x)
-    cold = clinical_sheet(x, heat, LEADS, 100.0, "", ())
-    heat[LEADS.index(lead)] = 1.0
-    hot = clinical_sheet(x, heat, LEADS, 100.0, "", ())
-    assert cold.size == (round(297 / 25.4 * PRINT_DPI) - 1, round(210 / 25.4 * PRINT_DPI))
-    mm = PRINT_DPI / 25.4
-    left, top, right, bottom = (edge / mm for edge in ImageChops.difference(cold, hot).getbbox() or (0, 0, 0, 0))
-    start = (297 - 25 * 10.5) / 2 + 25 * 0.5
-    strip = lead == "II"  # which is also the rhythm strip
-    assert (left, right) == pytest.approx(
-        (start, start + 250) if strip else (start + 62.5 * column, start + 62.5 * (column + 1)), abs=1
-    )
-    assert (top, bottom) == pytest.approx((22 + 20 * row + 1, 22 + (80 if strip else 20 * (row + 1)) - 1), abs=1)
+    x = np.stack([np.sin(np.arange(1000, dtype=np.float32) / 9) * 0.5] * 12).astype(np.float32)
+    at = Mark("red", "the lead", [(0, LEADS.index(lead), 1000, 1)])
+    sheet = clinical_sheet(Layers(x, UNBOUNDED, marks=[at], rate=100.0, unit="mV", leads=LEADS))
+    assert [side / MM for side in sheet.size] == pytest.approx([25 * 10.5, 80])
+    (mark,) = sheet.marks
+    places = [tuple(round(side / MM, 3) for side in place) for place in mark.places]
+    strip = [(12.5, 60, 250, 20)] if lead == "II" else []  # which is also the rhythm strip
+    assert places == [(12.5 + 62.5 * column, 20 * row, 62.5, 20), *strip]
+    figure = Figure((sheet.size[0] / 96, sheet.size[1] / 96))
+    sheet.draw(ax := figure.add_axes((0, 0, 1, 1)))
+    assert [text.get_text() for text in ax.texts] == [*LEADS, "II"]
 
 
 @pytest.mark.real
@@ -194,5 +195,5 @@ def test_a_twelve_lead_record_of_ptb_xl(real: Path):
     found = explain_batch(reader("V2", 0, 1000), batch, "waves(queries=49)", labels=torch.tensor([1]))
     assert found.effects is not None
     assert found.effects.there.all()
-    drawn = Overlay.of(found, batch, 0).sheet()
-    assert drawn.width > 1.4 * drawn.height > 1500
+    drawn = Overlay.of(found, batch, 0).figure()
+    assert (drawn.get_size_inches() * 25.4).tolist() == pytest.approx([297, 210])

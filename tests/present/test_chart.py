@@ -85,7 +85,9 @@ def test_the_anytime_charts_of_a_run() -> None:
     share, near = attack_charts({"": result})
     assert float(share.curves[0].y[-1]) == int(result.succeeded.sum()) / int(result.attacked.sum())
     assert near.curves[0].band is not None
-    assert len(drawn(near).collections) == 1
+    assert len(drawn(near).patches) == 1
+    assert "opacity: 0.16" in near.svg()
+    assert "<use" not in near.svg()
     nothing = AnytimeCurve(np.array([1.0, 9.0]), np.full((3, 2), np.inf))
     assert anytime_charts({"a": nothing}, "L2") == []
     curve = AnytimeCurve(np.array([1.0, 9.0]), np.array([[np.inf, 1.0], [2.0, 1.0], [2.0, 0.5]]))

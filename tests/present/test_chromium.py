@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.explanation import Explanation
 from rlab.present.inline import image_address
-from rlab.present.page import Banner, Gallery, Page, Picture, Section, Viewers, write_page
+from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
 from rlab.present.table import Cell, Table
-from rlab.present.viewer import Viewer
 from rlab.results.metrics import key_numbers
 from rlab.results.page import attack_sections
 from rlab.results.result import AttackResult, Status
-from rlab.results.viewers.signal import Traces, draw_traces
 from tests.present.chromium import PHONE, open_browser, opened
 from tests.results.plots.fixtures import Recipe, make_result
 
@@ -210,48 +205,3 @@ def test_a_page_can_be_printed(browser: Any, pages: dict[str, Path]) -> None:
         content = view.page.pdf()
     assert content.startswith(b"%PDF")
     assert content.count(b"/Subtype /Image") + content.count(b"/Subtype/Image") >= 2
-
-
-@pytest.mark.slow
-def test_the_slider_moves_along_time_in_every_column_of_leads(browser: Any, tmp_path: Path) -> None:
-    """Twelve leads in two columns; the change is late in all of them, so that a wipe over the whole stage would split them."""
-    x0 = np.tile(2 * np.sin(np.arange(200, dtype=np.float32) / 9), (12, 1))
-    x = x0.copy()
-    x[:, 150:] += 0.6
-    stage, _ = draw_traces(Traces(x0, x, 20.0, "mV", ()), 1)
-    assert stage.sheet is not None
-    assert len(stage.sheet.columns) == 2
-    viewers = Viewers([Viewer("one", "a record", "", "", "", (), stage)])
-    path = write_page(Page("Leads", [Section("Samples", [viewers])]), tmp_path / "page.html")
-    with opened(browser, path) as view:
-        slider, area = view.page.locator(".wipe input"), view.page.locator(".stage").bounding_box()
-        lines, drawn = view.page.locator(".hand"), []
-        lefts, cell = [left / stage.width for left in stage.sheet.columns], stage.sheet.cell[0] / stage.width
-        for value in ("0", "70", "90", "100"):
-            slider.fill(value)
-            drawn.append(_without_lines(view.page))
-            ends = [(line.bounding_box()["x"] - area["x"]) / area["width"] for line in lines.all()]
-            assert ends == pytest.approx([left + cell * float(value) / 100 for left in lefts], abs=0.01)
-        first, before, late, last = (
-            np.abs(each - drawn[0]).max((0, 2)) > 100 for each in drawn
-        )  # changed columns of pixels
-        assert not (first | before).any()  # nothing differs before three quarters of the time
-        for part in (late, last):
-            at = part.nonzero()[0] / len(part)
-            inside = [at[(at >= left) & (at <= left + cell)] - left for left in lefts]
-            assert [len(one) > 0 for one in inside] == [True, True]
-            assert min(one.min() for one in inside) > 0.74 * cell
-            assert max(one.max() for one in inside) <= cell * (0.91 if part is late else 1)
-        assert last.sum() > late.sum() > 0
-        view.page.mouse.move(area["x"] + 0.75 * area["width"], area["y"] + 30)
-        view.page.mouse.down()
-        assert float(slider.input_value()) == pytest.approx(49, abs=3)  # the middle of the second column
-        view.page.mouse.up()
-
-
-def _without_lines(page: Any) -> NDArray[np.int64]:
-    """The pixels (h, w, 3) of the stage without the lines of the slider."""
-    style = page.add_style_tag(content=".hand { visibility: hidden; }")
-    shot = page.locator(".stage").screenshot()
-    style.evaluate("one => one.remove()")
-    return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(np.int64)

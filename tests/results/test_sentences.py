@@ -13,8 +13,8 @@ from torch import Tensor
 from rlab.core.distances import measure
 from rlab.data.batch import UNBOUNDED
 from rlab.results.kept import HeldInputs
-from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult, Setting, Status
+from rlab.results.sample import Sample
 from rlab.results.sentences import filter_words, sample_sentence
 
 IMAGE = Setting(

@@ -14,8 +14,8 @@ from rlab.present.page import Picture, Strip, render
 from rlab.results.charts import place_panels
 from rlab.results.kept import HeldInputs
 from rlab.results.page import attack_page
+from rlab.results.pictures import SHOWN, telling
 from rlab.results.result import Status
-from rlab.results.strip import SHOWN, telling
 from rlab.results.titles import title_of
 from tests.results.plots.fixtures import Recipe, make_result
 

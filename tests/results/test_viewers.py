@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rlab.data.batch import UNBOUNDED
-from rlab.present.viewer import Viewer, line
-from rlab.results.plots.sample import Sample
+from rlab.present import viewer as stages
+from rlab.present.layers import outline
+from rlab.present.viewer import Viewer, spread
 from rlab.results.result import Status
+from rlab.results.sample import Sample
 from rlab.results.viewers import make_viewer
-from rlab.results.viewers import pixels as pixel_stages
-from rlab.results.viewers.pixels import outline, spread
 from tests.results.plots.fixtures import Recipe, make_result
 
 WON = (Status.SUCCEEDED,)
@@ -42,7 +42,7 @@ def decoded(src: str, mode: str) -> NDArray[np.uint8]:
 def test_original_and_layer_give_the_stored_input(recipe: Recipe) -> None:
     viewer, sample = viewer_of(recipe)
     x0, x = (
-        (v.reshape(3, -1, 24).transpose(1, 2, 0) * 255).round() for v in (sample.x0, sample.x1)
+        (v.reshape(3, -1, 24).numpy().transpose(1, 2, 0) * 255).round() for v in (sample.x, sample.perturbed)
     )  # frames in a strip
     before, layer = decoded(viewer.stage.before, "RGB"), decoded(viewer.stage.layer, "RGBA")
     assert (before == x0).all()
@@ -83,41 +83,33 @@ def test_a_still_of_a_clip_is_its_most_distorted_frame() -> None:
     assert decoded(stage.before, "RGB").shape == (16, 24, 3)
 
 
-def test_beats_are_on_paper_with_square_boxes_and_named_waves() -> None:
-    viewer, _ = viewer_of(BEAT)
-    sheet = viewer.stage.sheet
-    assert sheet is not None
-    assert sheet.paper
-    assert sheet.box[0] == pytest.approx(sheet.box[1])
-    assert sheet.cell[0] / sheet.box[0] == pytest.approx(256 / 250 / 0.2)
-    assert [name for name, _, _ in sheet.waves] == ["P", "QRS", "T"]
-    plain = viewer_of(replace(BEAT, unit="V"))[0].stage.sheet
-    assert plain is not None
-    assert not plain.paper
-    assert not plain.waves
-
-
-def test_a_line_follows_the_values_and_breaks_at_gaps() -> None:
-    values = np.array([3.2, 5.0, 4.0, 4.0, 9.0], dtype=np.float32)
-    assert line(values) == "M0 3l1 2 1 -1 1 0 1 5"
-    assert line(values, np.array([True, False, False, True, True])) == "M0 3M3 4l1 5"
-    assert line(values, np.zeros(5, dtype=bool)) == ""
+def test_beats_are_on_paper_with_named_waves() -> None:
+    viewer, sample = viewer_of(BEAT)
+    stage = viewer.stage
+    assert "as on paper of 25 mm/s" in stage.note
+    assert re.findall(r">(\w+)</text>", stage.before)[-3:] == ["P", "QRS", "T"]
+    assert "var(--paper)" in stage.before
+    assert "var(--paper)" not in stage.layer + stage.change
+    boxes = [place for mark in stage.marks for place in mark.places]
+    assert len(boxes) == 2 * len(sample.touched)
+    plain = viewer_of(replace(BEAT, unit="V"))[0].stage
+    assert "var(--paper)" not in plain.before
+    assert "QRS" not in plain.before
 
 
 def test_long_signals_keep_their_extremes() -> None:
     long = torch.zeros(1, 1, 20_000)
     long[0, 0, 12_345] = 1.0
     viewer, _ = viewer_of(replace(BEAT, size=(20_000,), patch=(2000,), channels=1, n=1, made=long, share=0.0))
-    sheet = viewer.stage.sheet
-    assert sheet is not None
-    steps = [int(step) for step in re.findall(r"1 (-?\d+)", sheet.leads[0].before)]
-    assert len(steps) < 4000
-    assert min(steps) < -300  # the spike
+    (line,) = re.findall(r'd="([^"]*)"[^>]*stroke: var\(--c0\)', viewer.stage.before)
+    numbers = [float(number) for number in re.findall(r"[\d.]+", line)]
+    assert len(numbers) < 8000
+    assert max(numbers[1::2]) - min(numbers[1::2]) > 0.5 * viewer.stage.height * 0.5
 
 
 def test_many_large_pictures_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pixel_stages, "PIXELS", 16 * 24 * 2.0)
-    monkeypatch.setattr(pixel_stages, "LOSSLESS", 100.0)
+    monkeypatch.setattr(stages, "PIXELS", 16 * 24 * 2.0)
+    monkeypatch.setattr(stages, "LOSSLESS", 100.0)
     stage = viewer_of(IMAGE, among=8)[0].stage
     assert decoded(stage.before, "RGB").shape == (8, 12, 3)
     assert stage.before.startswith("data:image/jpeg")
@@ -127,6 +119,6 @@ def test_many_large_pictures_are_reduced(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_outline_follows_every_edge_of_a_mask() -> None:
     mask = np.zeros((4, 5), bool)
     mask[1:3, 2:4] = True
-    assert outline(mask) == "M2 1h2M2 3h2M2 1v2M4 1v2"
-    assert outline(np.ones((2, 3), bool)) == "M0 0h3M0 2h3M0 0v2M3 0v2"
-    assert outline(np.zeros((2, 3), bool)) == ""
+    assert outline(mask) == [(2, 1, 2, 0), (2, 3, 2, 0), (2, 1, 0, 2), (4, 1, 0, 2)]
+    assert outline(np.ones((2, 3), bool)) == [(0, 0, 3, 0), (0, 2, 3, 0), (0, 0, 0, 2), (3, 0, 0, 2)]
+    assert outline(np.zeros((2, 3), bool)) == []

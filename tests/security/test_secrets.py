@@ -31,11 +31,11 @@ PLACES: dict[str, Place] = {  # from an address without scheme to the model's fi
     "password": lambda at: {"name": f"http://someone:{MARKER}@{at}"},
     "user": lambda at: {"name": f"http://{MARKER}@{at}"},
     "query": lambda at: {"name": f"http://{at}?v=3&api_key={MARKER}"},
-    "header": lambda at: {"name": f"http://{at}", "http": {"headers": {"Authorization": f"Bearer {MARKER}"}}},
-    "other header": lambda at: {"name": f"http://{at}", "http": {"headers": {"X-Custom": MARKER}}},
+    "header": lambda at: {"name": f"http://{at}", "headers": {"Authorization": f"Bearer {MARKER}"}},
+    "other header": lambda at: {"name": f"http://{at}", "headers": {"X-Custom": MARKER}},
     "password by reference": lambda at: {"name": f"http://someone:${{MY_KEY}}@{at}"},
     "query by reference": lambda at: {"name": f"http://{at}?key=${{MY_KEY}}"},
-    "header by reference": lambda at: {"name": f"http://{at}", "http": {"headers": {"Authorization": "Bearer ${MY_KEY}"}}},
+    "header by reference": lambda at: {"name": f"http://{at}", "headers": {"Authorization": "Bearer ${MY_KEY}"}},
 }  # fmt: skip
 ATTACK = {"policy": "random", "budget": 6, "patch": 4, "palette": "dead_pixel illuminate@0.9"}
 DATA = {"path": "demo:digits", "limit": 2}
@@ -129,7 +129,7 @@ def test_a_reference_is_stored_and_works_again(server: Server, tmp_path: Path, m
     words = commands(PLACES["header by reference"](host(server)), tmp_path / "runs")["attack"]
     assert rlab_command(*words, "--out", tmp_path / "run").code == 0
     stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert stored["model"]["http"]["headers"] == {"Authorization": "Bearer ${MY_KEY}"}
+    assert stored["model"]["headers"] == {"Authorization": "Bearer ${MY_KEY}"}
     before = len(server.received)
     again = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
     assert (again.code, len(server.received)) == (0, before)
@@ -144,7 +144,7 @@ def test_a_literal_secret_gives_a_notice_and_must_be_given_again(server: Server,
     with pytest.warns(Notice):
         assert rlab_command(*words, "--out", tmp_path / "run").code == 0
     stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert stored["model"]["http"]["headers"] == {"Authorization": HIDDEN}
+    assert stored["model"]["headers"] == {"Authorization": HIDDEN}
     assert rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "two").code == 2
     with pytest.warns(Notice):
         assert rlab_command(*words, "--out", tmp_path / "run").code == 0
@@ -153,10 +153,10 @@ def test_a_literal_secret_gives_a_notice_and_must_be_given_again(server: Server,
 WRONG: dict[str, list[str]] = {
     "an option that is not one": ["-M", f"token={MARKER}"],
     "a password": ["-M", f"password={MARKER}"],
-    "headers that are no mapping": ["-M", f"http={{headers: {MARKER}}}"],
+    "headers that are no mapping": ["-M", f"headers={MARKER}"],
     "http that is no mapping": ["-M", f"http={MARKER}"],
     "an unknown option of http": ["-M", f"http={{api_key: {MARKER}}}"],
-    "a broken mapping": ["-M", f"http={{headers: {{Authorization: Bearer {MARKER}}}"],
+    "a broken mapping": ["-M", f"headers={{Authorization: Bearer {MARKER}"],
     "no name": ["-M", f"token:{MARKER}"],
     "a field of another kind": ["-M", f"mean={{token: {MARKER}}}"],
 }
@@ -184,7 +184,7 @@ def test_an_error_does_not_repeat_a_secret(wrong: str, tmp_path: Path, monkeypat
 )
 def test_an_invalid_address_is_shown_without_its_secrets(url: str, tmp_path: Path) -> None:
     for words in (["attack", url, "demo:digits"], ["attack", url, "demo:digits", "-M", "mean=[x]"]):
-        model = ["-M", "http={retries: 0, timeout: 1}", "--limit", 1]
+        model = ["-M", "retries=0", "-M", "timeout=1", "--limit", 1]
         shown = rlab_command(*words, *model, "--out", tmp_path / "run")
         assert shown.code in (0, 2)  # all samples of a run may fail
         assert leaks(shown, tmp_path) == []

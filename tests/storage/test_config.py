@@ -134,7 +134,7 @@ def test_missing_options_are_filled_and_reported(rank: int) -> None:
 
 @pytest.mark.parametrize("bounds", [[0.0, 255.0], [-1.0, 1.0], [float("-inf"), float("inf")]])
 def test_a_filled_configuration_survives_a_round_trip_through_yaml(bounds: list[float]) -> None:
-    model = {"name": "x", "bounds": bounds, "mean": [0.5], "std": [0.25], "http": {"timeout": 2.5}}
+    model = {"name": "x", "bounds": bounds, "mean": [0.5], "std": [0.25], "headers": {"Accept": "x"}}
     filled, _ = bare(make_batch(2, 3), model=model, data={"path": "y", "size": [8, 8], "bounds": bounds})
     plain = filled.plain()
     json.dumps(plain)
@@ -143,14 +143,13 @@ def test_a_filled_configuration_survives_a_round_trip_through_yaml(bounds: list[
 
 def test_secrets_are_not_stored_and_must_be_given_again() -> None:
     headers = {"Authorization": "Bearer s3cret", "X-Key": "s3cret"}
-    model = {"name": "https://me:s3cret@host.example/predict", "http": {"headers": headers, "timeout": 2.5}}
+    model = {"name": "https://me:s3cret@host.example/predict", "headers": headers}
     filled, _ = bare(make_batch(2, 3), model=model)
     plain = filled.plain()
     assert "s3cret" not in json.dumps(plain) + filled.model_dump_json()
-    assert set(plain["model"]["http"]["headers"]) == set(headers)
-    assert plain["model"]["http"]["timeout"] == 2.5
-    assert filled.model.model_dump()["http"]["headers"] == headers  # the model itself gets them
-    for hidden in ({"name": plain["model"]["name"]}, {"name": "x", "http": plain["model"]["http"]}):
+    assert set(plain["model"]["headers"]) == set(headers)
+    assert filled.model.model_dump()["headers"] == headers  # the model itself gets them
+    for hidden in ({"name": plain["model"]["name"]}, {"name": "x", "headers": plain["model"]["headers"]}):
         with pytest.raises(OptionError):
             check(RunOptions, {"model": hidden, "data": "y"})
 

@@ -17,8 +17,7 @@ from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import chunk_size
 from rlab.runs.options import make_attack
 from rlab.victims import HttpVictim, QueryMeter
-from rlab.victims.exchange import Flow
-from rlab.victims.wire import seconds_until
+from rlab.victims.exchange import Flow, seconds_until
 from tests.command import rlab_command
 from tests.helpers import make_batch
 from tests.victims.faults import Reply, Server
@@ -211,9 +210,9 @@ def test_as_many_samples_step_together_as_requests_may_go_at_once() -> None:
 def test_a_lost_answer_on_the_last_query_costs_its_sample_alone(server: Server, tmp_path: Path) -> None:
     server.plan = lambda number, busy: Reply(503 if 1 < number <= 5 else 200)
     np.savez(tmp_path / "data.npz", x=np.full((2, 1, 8, 8), 0.5, np.float32), y=np.zeros(2, np.int64))
-    words = ["--budget", 5, "--patch", 4, "-p", "gaussian_noise@0.3", "--chunk", 1, "--pictures", 0]
-    http = "http={retries: 9, backoff: 0.0}"
-    said = rlab_command("attack", server.url, tmp_path / "data.npz", *words, "-M", http, "-o", tmp_path / "run")
+    words: list[object] = ["--budget", 5, "--patch", 4, "-p", "gaussian_noise@0.3", "--chunk", 1, "--pictures", 0]
+    words += ["-M", "retries=9", "-M", "backoff=0", "-o", tmp_path / "run"]
+    said = rlab_command("attack", server.url, tmp_path / "data.npz", *words)
     assert said.code == 0, said.err
     result = AttackResult.load(tmp_path / "run")
     assert list(result.status) == [Status.LOST, Status.SPENT]

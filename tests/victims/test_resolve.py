@@ -157,13 +157,13 @@ def test_a_state_dict_needs_a_factory(mine: str) -> None:
 
 
 def test_an_address() -> None:
-    victim = load_victim("https://127.0.0.1:9/predict", chunk=7, http={"template": "npy", "timeout": 0.2, "retries": 0})
+    victim = load_victim("https://127.0.0.1:9/predict", chunk=7, template="npy", timeout=0.2, retries=0)
     assert isinstance(victim, HttpVictim)
     assert (victim.chunk, victim.template.body, victim.timeout, victim.retries) == (7, "{npy}", 0.2, 0)
     with pytest.raises(VictimError, match="could not be reached"):
         victim(inputs(2))
-    with pytest.raises(InputError, match="'method'"):
-        load_victim("http://host", http={"method": "GET"})
+    with pytest.raises(InputError, match="no longer has the keyword 'http'"):
+        load_victim("http://host", http={"retries": 0})
 
 
 def test_a_demo_model_by_name() -> None:

@@ -114,7 +114,6 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   const stage = viewer.querySelector(".stage"), box = fetched.content.cloneNode(true).firstElementChild;
   const input = name => box.querySelector(`.${name} input`), leads = stage.classList.contains("leads");
   const wipe = input("wipe"), set = (name, value) => stage.style.setProperty(name, value);
-  const get = name => Number(stage.style.getPropertyValue(name));
   const bind = (name, property, value, unit = "") => {
     const range = input(name);
     range.value = value;
@@ -123,25 +122,26 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   };
   const heat = stage.classList.contains("heat"); // a map over the input: nothing to slide between
   bind("wipe", "--wipe", leads || heat ? 100 : 50, "%");
-  bind("overlay", "--overlay", heat ? (leads ? 0.6 : 1) : leads ? 0.35 : 0.5);
+  bind("overlay", "--overlay", heat ? 1 : leads ? 0.35 : 0.5);
   bind("zoom", "--zoom", 1);
   box.querySelector(".change span").textContent = `difference × ${stage.style.getPropertyValue("--factor").trim()}`;
   input("change").addEventListener("change", event => stage.classList.toggle("difference", event.target.checked));
   if (heat) {
     box.querySelector(".overlay span").textContent = "map";
     for (const name of ["wipe", "change"]) box.querySelector(`.${name}`).remove();
-    if (!stage.querySelector(".layer, .marks .band")) box.querySelector(".overlay").remove();
   }
-  if (!leads) {
-    const original = stage.querySelector(".before"), copy = name => Object.assign(original.cloneNode(), { className: name, alt: "" });
-    if (!heat) stage.querySelector(".after").prepend(copy(""));
-    addEventListener("beforeprint", () => viewer.querySelector(".original") || stage.before(copy("original"))); // print both versions
-  }
+  const original = stage.querySelector(".before"), copy = name => {
+    const node = original.cloneNode(true);
+    node.setAttribute("class", name);
+    node.setAttribute("alt", "");
+    return node;
+  };
+  if (!heat && !leads) stage.querySelector(".after").prepend(copy(""));
+  addEventListener("beforeprint", () => viewer.querySelector(".original") || stage.before(copy("original"))); // print both versions
   const drag = event => {
     if (event.pointerType === "touch" || !(event.buttons & 1)) return;
     const area = stage.getBoundingClientRect();
-    const at = Math.min(1, Math.max(0, (event.clientX - area.left) / area.width)); // each column of leads spans the whole time
-    wipe.value = Math.round(100 * (leads ? Math.min(1, at % get("--pitch") / get("--part")) : at));
+    wipe.value = Math.round(100 * Math.min(1, Math.max(0, (event.clientX - area.left) / area.width)));
     wipe.dispatchEvent(new Event("input"));
   };
   if (!heat) for (const name of ["pointerdown", "pointermove"]) stage.addEventListener(name, drag);

@@ -15,22 +15,21 @@ import pytest
 import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
 from rlab.errors import OptionError
-from rlab.present.colours import to_colours
+from rlab.present.figures import save_drawings
+from rlab.present.layers import Layers, to_colours
+from rlab.present.sheet import BOX, lay_out
 from rlab.present.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
-from rlab.results.breakdown import class_members
-from rlab.results.plots import choose, draw_overview, draw_sample, save_pictures
-from rlab.results.plots.pixels import magnify
-from rlab.results.plots.sample import OTHERS
-from rlab.results.plots.save import file_stem
-from rlab.results.plots.signal import BOX, on_paper
+from rlab.results.pictures import choose, clip_facts, draw_sample, file_stem
 from rlab.results.result import AttackResult, Status
+from rlab.results.sample import OTHERS, Sample
 from tests.results.plots.fixtures import CASES, Recipe, make_result
 
 OVERVIEWS = ("signal beat", "image digits", "image long palette", "video", "nothing flipped", "nothing attacked")
@@ -59,7 +58,7 @@ def picture_of(name: str) -> Figure:
 
 @cache
 def overview_of(name: str) -> Figure:
-    return draw_overview(result_of(name))
+    return result_of(name).plot()
 
 
 def gids(figure: Figure, start: str) -> list[Artist]:
@@ -117,105 +116,90 @@ def test_overviews_render_legibly(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_legibility_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = draw_overview(make_result(SMALL))
+    figure = make_result(SMALL).plot()
     figure.text(0.02, 0.5, "over the edge " * 30)
     with pytest.raises(AssertionError):
         assert_legible(figure, monkeypatch)
 
 
-GREY = matplotlib.colors.to_rgb(OTHERS)  # entries that hardly count
-
-
-@pytest.mark.parametrize("name", ["image digits", "image wide", "image fine", "video short", "one sample"])
-def test_every_distorted_patch_is_outlined_once(name: str) -> None:
-    result = result_of(name)
-    found = gids(picture_of(name), "patch-")
-    wanted = result.assignment[0].nonzero().flatten().tolist()
-    assert sorted(str(artist.get_gid()) for artist in found) == sorted(f"patch-{patch}" for patch in wanted)
-    for artist in found:
-        assert isinstance(artist, Rectangle)
-        patch = int(str(artist.get_gid()).removeprefix("patch-"))
-        *_, rows, columns = result.setting.grid.box(patch)
-        assert artist.get_edgecolor()[:3] in {matplotlib.colors.to_rgb(hue(int(result.assignment[0, patch]))), GREY}
-        edges = (artist.get_x() + 0.5, artist.get_y() + 0.5, artist.get_width(), artist.get_height())
-        box = (columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start)
-        np.testing.assert_allclose(edges, box, atol=0.41)
-
-
-def test_clip_outlines_follow_the_frames() -> None:
-    """A patch of two frames is outlined in both, in the right column."""
-    result = make_result(CLIP)
-    figure = draw_sample(result, 0)
-    counts = [len(gids(figure, f"patch-{patch}")) for patch in result.assignment[0].nonzero().flatten().tolist()]
-    assert counts
-    assert set(counts) == {2}
-    for artist in gids(figure, "patch-"):
-        (when, *_) = result.setting.grid.box(int(str(artist.get_gid()).removeprefix("patch-")))
-        assert artist.axes is not None
-        spec = artist.axes.get_subplotspec()
-        assert spec is not None
-        assert when.start <= spec.colspan.start < when.stop
+@pytest.mark.parametrize("name", CASES)
+def test_every_distorted_patch_has_one_mark_in_its_place_and_is_drawn(name: str) -> None:
+    result, figure = result_of(name), picture_of(name)
+    sample, grid = Sample.of(result, 0), result.setting.grid
+    layers = sample.layers
+    wanted = []
+    for patch, entry in sample.touched:
+        *when, last = ((each.start, each.stop - each.start) for each in grid.box(patch))
+        look, frames = sample.looks[entry], (when[0][0], sum(when[0]) - 1) if len(when) > 1 else (0, 0)
+        assert look.colour in {hue(entry), OTHERS}
+        high = when[-1:] or [(lead, 1) for lead in range(len(layers.x))]
+        wanted += [(look.name, frames, (last[0], top, last[1], tall)) for top, tall in high]
+    assert sorted((mark.name, mark.frames, place) for mark in layers.marks for place in mark.places) == sorted(wanted)
+    assert {mark.name for mark in layers.marks} <= {str(one.get_gid()) for one in figure.findobj(PolyCollection)}
 
 
 def test_long_clips_show_their_distorted_frames() -> None:
     result = make_result(replace(CASES["video long"], n=1, share=0.0, status=(Status.SUCCEEDED,)))
     assert set(result.assignment[0].nonzero().flatten().tolist()) == {0}  # in frames 0..2 of 40 only
+    assert Sample.of(result, 0).layers.weight.tolist() == [1] * 3 + [0] * 37
     figure = draw_sample(result, 0)
-    assert len(gids(figure, "patch-0")) == 1
-    (bars,) = {artist.get_gid() for artist in gids(figure, "entry-")}
-    assert bars == f"entry-{int(result.assignment[0, 0])}"
-    heights = [bar.get_height() for bar in gids(figure, "entry-") if isinstance(bar, Rectangle)]
-    assert heights == [1] * 3 + [0] * 37
+    assert "patches, frame 1\n" in texts(figure) + "\n"
+    assert len([one for one in figure.findobj(PolyCollection) if len(one.get_paths())]) == 1
 
 
-@pytest.mark.parametrize("name", ["signal beat", "signal twelve leads", "signal without rate"])
-def test_spans_stand_at_the_right_times_in_every_lead(name: str) -> None:
-    result = result_of(name)
-    figure, rate, leads = picture_of(name), result.setting.rate or 1.0, result.original.shape[1]
-    patches = result.assignment[0].nonzero().flatten().tolist()
-    assert len(gids(figure, "patch-")) == leads * len(patches)
-    for patch in patches:
-        (box,) = result.setting.grid.box(patch)
-        for span in gids(figure, f"patch-{patch}"):
-            if span.get_gid() == f"patch-{patch}":
-                assert isinstance(span, Rectangle)
-                found = (span.get_x(), span.get_x() + span.get_width())
-                assert found == pytest.approx((box.start / rate, box.stop / rate))
+def test_facts_of_a_clip() -> None:
+    result = make_result(replace(CLIP, n=1, share=0.0, status=(Status.SUCCEEDED,)))
+    size, linf, frames = clip_facts(Sample.of(result, 0))
+    change = (result.perturbed[0] - result.original[0]).double()
+    assert size == f"MAP {float(change.abs().mean()):.3g}"
+    assert linf == f"Linf {float(change.abs().max()):.3g}"
+    assert frames == "2 of 6 frames"
+    said = header(draw_sample(result, 0))
+    assert size in said
+    assert frames in said
+    assert f"L2 {float(change.norm()):.3g}" in said
+    assert said.count("L2") == 1
 
 
-def test_traces_hold_the_perturbed_input_and_the_original_where_it_changed() -> None:
-    result = result_of("signal one lead")
-    figure = picture_of("signal one lead")
+@pytest.mark.parametrize("size", [(1, 8, 8), (3, 700, 40), (2, 5, 600), (40, 17, 23)])
+def test_any_size_of_clip_is_drawn(size: tuple[int, ...]) -> None:
+    patch = tuple(min(side, 4) for side in size)
+    assert isinstance(draw_sample(make_result(Recipe(size, patch, 1, n=1, status=(Status.SKIPPED,))), 0), Figure)
+
+
+def test_lines_hold_the_original_and_the_perturbed_input_where_it_changed() -> None:
+    result, figure = result_of("signal one lead"), picture_of("signal one lead")
     (after,), (before,) = gids(figure, "after"), gids(figure, "before")
-    np.testing.assert_array_equal(after.get_ydata(), result.perturbed[0, 0].numpy())  # type: ignore[attr-defined]
-    np.testing.assert_allclose(after.get_xdata()[-1], 3599 / 360)  # type: ignore[attr-defined]
-    shown = np.asarray(before.get_ydata())  # type: ignore[attr-defined]
+    assert isinstance(after, Line2D)
+    assert isinstance(before, Line2D)
+    sheet = lay_out(Sample.of(result, 0).layers)
+    (cell,) = sheet.cells
+    shown = [
+        cell.middle - (np.asarray(line.get_ydata()) - cell.top - sheet.high / 2) / sheet.unit
+        for line in (before, after)
+    ]
+    np.testing.assert_allclose(shown[0], result.original[0, 0].numpy(), atol=1e-4)
     changed = (result.perturbed[0, 0] != result.original[0, 0]).numpy()
-    np.testing.assert_array_equal(shown[changed], result.original[0, 0].numpy()[changed])
-    assert np.isnan(shown).sum() > 3000
+    np.testing.assert_allclose(shown[1][changed], result.perturbed[0, 0].numpy()[changed], atol=1e-4)
+    assert np.isnan(shown[1]).sum() > 3000
+    assert float(np.ptp(np.asarray(before.get_xdata()))) / sheet.point == pytest.approx(3599)
 
 
-@pytest.mark.parametrize("boxes", range(2, 9))
-@pytest.mark.parametrize("low", [-1.3, -0.52, -0.25, -0.05, 0.0, 0.2, 0.75])
-def test_ecg_paper_holds_the_whole_trace_and_begins_with_a_large_box(low: float, boxes: int) -> None:
-    """The trace is one large box lower than the paper, at any offset."""
-    span, high = boxes * BOX[1], low + (boxes - 1) * BOX[1]
-    bottom = on_paper((low + high) / 2, span) - span / 2
-    assert bottom <= low + 1e-9
-    assert high <= bottom + span + 1e-9
-    assert bottom / BOX[1] == pytest.approx(round(bottom / BOX[1]))
-
-
-@pytest.mark.parametrize(("name", "paper"), [("signal beat", True), ("signal one lead", True), ("signal long", False)])
-def test_ecg_paper_has_square_boxes_where_they_fit(name: str, paper: bool) -> None:
-    figure = picture_of(name)
-    figure.canvas.draw()
-    assert ("large box 0.2 s × 0.5 mV (paper of 25 mm/s, 10 mm/mV)" in texts(figure)) == paper
-    (after, *_) = gids(figure, "after")
-    ax = after.axes
-    assert ax is not None
-    (x0, y0), (x1, y1) = ax.transData.transform([(0, 0), (0.2, 0.5)])
-    assert (abs((x1 - x0) / (y1 - y0) - 1) < 0.02) == paper
+@pytest.mark.parametrize("leads", [1, 2, 3, 12])
+@pytest.mark.parametrize("rate", [100.0, 500.0])
+def test_leads_fit_their_places_and_ecg_paper_has_square_boxes(leads: int, rate: float) -> None:
+    time = np.arange(1000) / rate
+    x = np.stack([(1 + lead / 4) * np.sin(5 * time) for lead in range(leads)]).astype(np.float32)
+    for unit, bounds in (("mV", (-np.inf, np.inf)), ("V", (-3.0, 3.0))):
+        sheet = lay_out(Layers(x, bounds, rate=rate, unit=unit))
+        assert len(sheet.cells) == leads
+        assert ("as on paper of 25 mm/s" in sheet.note) == (unit == "mV")
+        if unit == "mV":
+            assert BOX[0] * rate * sheet.point == pytest.approx(BOX[1] * sheet.unit)
+        for cell in sheet.cells:
+            assert abs(x[cell.lead] - cell.middle).max() * sheet.unit <= sheet.high / 2
+            assert cell.left + 1000 * sheet.point <= sheet.size[0] + 1e-6
+            assert cell.top + sheet.high <= sheet.size[1]
 
 
 def test_channels_that_changed_most_are_shown() -> None:
@@ -223,8 +207,8 @@ def test_channels_that_changed_most_are_shown() -> None:
     figure = picture_of("signal many channels")
     assert len(gids(figure, "after")) == 16
     change = (result.perturbed[0] - result.original[0]).abs().sum(1)
-    assert f"channel {int(change.argmax()) + 1}\n" in texts(figure)
-    assert "the 16 of 40 channels that changed most" in header(figure)
+    assert f"channel {int(change.argmax()) + 1}" in texts(figure).split("\n")
+    assert "16 of 40 channels" in texts(figure)
 
 
 @pytest.mark.parametrize("name", ["signal beat", "image photo", "image digits", "video"])
@@ -250,7 +234,7 @@ def test_bounded_distances_name_their_range() -> None:
     """Bounded data is scaled to [0, 1], whatever its unit."""
     result = make_result(replace(CASES["signal bounded"], unit="mV"))
     assert "values in [0, 1]" in header(draw_sample(result, 0))
-    assert "L2, median" in texts(draw_overview(result))
+    assert "L2, median" in texts(result.plot())
 
 
 def test_several_labels_are_all_named() -> None:
@@ -271,7 +255,7 @@ def test_untouched_signal_has_infinite_ratio_and_no_span() -> None:
     figure = draw_sample(result, 0)
     assert "SNR ∞ dB" in header(figure)
     assert "skipped because already wrong" in header(figure)
-    assert not gids(figure, "patch-")
+    assert not figure.findobj(PolyCollection)
 
 
 def test_nan_predictions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,15 +272,16 @@ def test_foreign_and_long_texts_are_shown_plainly(monkeypatch: pytest.MonkeyPatc
     assert "$x_{1}$ and $ ✓" in texts(figure).replace("\n", " ")
     assert "??" in texts(figure)
     assert_legible(figure, monkeypatch)
-    assert_legible(draw_overview(make_result(recipe)), monkeypatch)
+    assert_legible(make_result(recipe).plot(), monkeypatch)
 
 
 def test_difference_is_signed_and_magnified_by_a_round_factor() -> None:
-    change = np.zeros((1, 2, 2), dtype=np.float32)
-    change[0, 0, 0], change[0, 1, 1] = 0.03, -0.04
-    shown, factor = magnify(change)
-    assert factor == 20
-    np.testing.assert_allclose(shown[..., 0], [[0.8, 0.5], [0.5, 0.1]], atol=1e-6)
+    x = np.full((1, 2, 2), 0.5, dtype=np.float32)
+    after = x.copy()
+    after[0, 0, 0], after[0, 1, 1] = 0.53, 0.46
+    layers = Layers(x, (0.0, 1.0), after)
+    assert layers.factor == 20
+    np.testing.assert_allclose(layers.seen("difference")[..., 0], [[0.8, 0.5], [0.5, 0.1]], atol=1e-5)
     assert "difference × " in texts(draw_sample(make_result(SMALL), 0))
 
 
@@ -305,7 +290,7 @@ def test_channels_become_colours() -> None:
     np.testing.assert_array_equal(to_colours(rgb), rgb.transpose(1, 2, 0))
     two = rgb[:2]
     np.testing.assert_allclose(to_colours(two)[..., 1], two.mean(0))
-    assert "mean of 2 channels" in texts(picture_of("image two channels"))
+    assert "mean of 2 channels" in " ".join(texts(picture_of("image two channels")).split())
 
 
 def test_the_overview_counts_samples_by_status() -> None:
@@ -314,11 +299,7 @@ def test_the_overview_counts_samples_by_status() -> None:
     said = texts(figure)
     assert f"{int(s['succeeded'])} of {int(s['attacked'])} attacked samples flipped" in header(figure)
     assert f"the search stopped at {s['median_queries']:g} of" in header(figure)
-    for status in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED):
-        assert f"{result.status.count(status)} {status.label}" in header(figure)
-    assert {"Where", "Flipped by true class", *result.setting.palette} <= set(said.split("\n"))
-    for name, held in class_members(result):
-        assert f"{int((held & result.succeeded).sum())} of {int((held & result.attacked).sum())}" in said, name
+    assert {"Where", *result.setting.palette} <= set(said.split("\n"))
 
 
 def test_the_anytime_curve_shows_the_result() -> None:
@@ -338,7 +319,7 @@ def test_the_anytime_curve_shows_the_result() -> None:
 
 def test_pictures_are_written(tmp_path: Path) -> None:
     result = make_result(SMALL)
-    written = save_pictures(result, tmp_path / "new" / "folder", limit=2)
+    written = save_drawings(result.drawings(2), tmp_path / "new" / "folder", "png")
     assert len(written) == 3
     assert written[0].name == "overview.png"
     assert sorted(written) == sorted((tmp_path / "new" / "folder").iterdir())
@@ -347,6 +328,9 @@ def test_pictures_are_written(tmp_path: Path) -> None:
             picture.load()
             assert 900 <= picture.width <= 1900
             assert 400 <= picture.height <= 1600
+    vectors = save_drawings({"overview": result.plot}, tmp_path, "svg", "pdf")
+    assert [path.suffix for path in vectors] == [".svg", ".pdf"]
+    assert "Flipped by queries" in vectors[0].read_text()
 
 
 def test_unsafe_ids_give_safe_names(tmp_path: Path) -> None:
@@ -355,7 +339,7 @@ def test_unsafe_ids_give_safe_names(tmp_path: Path) -> None:
     stems = [file_stem(result, i) for i in range(8)]
     assert len(set(stems)) == 8
     assert all(set(stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_") and len(stem) < 90 for stem in stems)
-    written = save_pictures(result.where(torch.tensor([0])), tmp_path, limit=1)
+    written = save_drawings(result.where(torch.tensor([0])).drawings(1), tmp_path, "png")
     assert written[1:] == [tmp_path / "sample-00000-etc-passwd.png"]
     assert written[1].exists()
 
@@ -372,21 +356,17 @@ def test_telling_samples_are_chosen() -> None:
     assert choose(without_flips, 6) == [2, 1, 0]
 
 
-def test_invalid_requests_are_refused(tmp_path: Path) -> None:
-    result = make_result(SMALL)
+def test_invalid_requests_are_refused() -> None:
     with pytest.raises(OptionError):
-        draw_sample(result, 8)
-    with pytest.raises(OptionError):
-        save_pictures(result, tmp_path, limit=-1)
-    assert list(tmp_path.iterdir()) == []
+        draw_sample(make_result(SMALL), 8)
 
 
 def test_the_settings_of_matplotlib_do_not_change() -> None:
     before = dict(matplotlib.rcParams)
-    draw_overview(make_result(SMALL))
+    make_result(SMALL).plot()
     draw_sample(make_result(SMALL), 0)
     assert dict(matplotlib.rcParams) == before
-    assert not any("pyplot" in path.read_text() for path in Path(draw_sample.__code__.co_filename).parent.glob("*.py"))
+    assert "pyplot" not in Path(draw_sample.__code__.co_filename).read_text()
 
 
 def test_looks_of_entries_differ() -> None:
@@ -404,17 +384,14 @@ def test_text_is_measured_and_broken() -> None:
     assert plain("tab\tand\nbreak") == "tab and break"
 
 
-def test_r_peaks_and_lead_names_are_shown_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waves_and_lead_names_are_shown_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     result = result_of("signal beat")
     setting = replace(result.setting, leads=("MLII", "V5"))
-    figure = draw_sample(replace(result, r_peaks=((-10, 90, 270, 365),) * len(result), setting=setting), 0)
-    peaks = gids(figure, "r-peaks")
-    assert len(peaks) == 2
-    for peak in peaks:
-        assert list(peak.get_xdata()) == pytest.approx([90 / 360, 270 / 360])  # type: ignore[attr-defined]
-    assert {"MLII", "V5", "annotated R peak"} <= set(texts(figure).split("\n"))
+    figure = draw_sample(replace(result, r_peaks=((-10, 90, 270),) * len(result), setting=setting), 0)
+    assert len(gids(figure, "wave-QRS")) == 2
+    assert {"MLII", "V5", "P", "QRS", "T"} <= set(texts(figure).split("\n"))
     assert_legible(figure, monkeypatch)
-    assert "annotated R peak" not in texts(picture_of("signal beat"))
+    assert "QRS" not in texts(picture_of("signal beat"))
 
 
 def test_titles_of_signals_give_the_change_in_their_unit() -> None:
