@@ -86,7 +86,6 @@ def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
         l2=result.final["l2"].double().masked_fill(~result.succeeded, math.nan),
         budget=result.setting.budget,
         rows=rows,
-        seconds=float(result.seconds.sum()),
         improvements=result.improvements,
         distance=result.setting.distance,
     )
