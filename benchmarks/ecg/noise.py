@@ -18,7 +18,7 @@ from scipy.signal import welch
 
 from benchmarks.data import real
 from rlab.data.load import load
-from rlab.data.noise import KINDS, read_noise
+from rlab.data.wfdb import NOISE, read_noise
 from rlab.filters import Palette
 from rlab.filters.clinical import reversal_filters
 from rlab.filters.palettes import CLINICAL, RECORDER
@@ -67,9 +67,9 @@ def draw() -> Figure:
     figure = Figure(figsize=(12, 2.0 * (3 + below)), dpi=85, layout="constrained")
     grid = figure.subplots(3 + below, 3)
     for row, (name, begin) in zip(grid, PAIRS.items(), strict=False):
-        recorded, ours = noise[KINDS[begin]].double().numpy(), made(name)
+        recorded, ours = noise[NOISE[begin]].double().numpy(), made(name)
         first = recorded[0, : ours.shape[1]]
-        strip(row[0], first, RECORDED, f"{KINDS[begin].replace('_', ' ')}")
+        strip(row[0], first, RECORDED, f"{NOISE[begin].replace('_', ' ')}")
         strip(row[1], ours[0], OURS, f"{name}, strongest clinical entry")
         spectrum(row[2], ours, recorded)
         reach = 1.1 * max(np.abs(x - np.median(x)).max() for x in (first, ours[0]))

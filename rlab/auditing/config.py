@@ -56,25 +56,23 @@ class ExplainStage(Options):
 
 
 class BenchmarkStage(BenchmarkOptions):
-    """Options of `rlab benchmark make` and `run` over the audit's attack options; with `folder`, only `run` takes place."""
+    """Options of `rlab benchmark make` over the audit's attack options."""
 
-    folder: str | None = Field(None, description="existing benchmark, made with other models, to grade on")
+    removed: ClassVar[Mapping[str, str]] = {
+        **BenchmarkOptions.removed,
+        "against": _OTHERS,
+        "folder": "grade the model on an existing benchmark with `rlab benchmark run FOLDER --model MODEL --require LEVEL=SHARE`",
+    }
     ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
-    removed: ClassVar[Mapping[str, str]] = {"against": _OTHERS}
 
     @model_validator(mode="after")
     def _own(self) -> BenchmarkStage:
         if self.sets != "each":
-            raise ValueError(
-                "an audit makes one set for its model: omit 'sets', or name an existing benchmark as `folder`"
-            )
+            raise ValueError("an audit makes one set for its model: omit 'sets'")
         if self.models:
             raise ValueError(f"an audit has one model: omit 'benchmark.models', and {_OTHERS}")
         if self.data is not None:
             raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
-        made = self.model_fields_set - {"folder", "seed"}
-        if self.folder is not None and made:
-            raise ValueError(f"benchmark.folder, an existing benchmark, is not changed: omit 'benchmark.{min(made)}'")
         return self
 
     @model_serializer(mode="wrap")

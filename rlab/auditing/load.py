@@ -10,15 +10,13 @@ from pathlib import Path
 
 from rlab.auditing.config import AuditOptions
 from rlab.benchmarking.config import ORIGINAL, parse_ladder
-from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.goals import errs
 from rlab.benchmarking.make import check_names
 from rlab.benchmarking.requirements import Requirement, quantity
-from rlab.benchmarking.verdicts import main_distortions
 from rlab.corruptions import LEVELS
 from rlab.corruptions.run import CorruptOptions, Job
 from rlab.data.batch import Batch
-from rlab.errors import DataError, InputError, MissingExtra, ModelError, OptionError, VictimError
+from rlab.errors import InputError, MissingExtra, ModelError, OptionError, VictimError
 from rlab.explanation import parse_methods
 from rlab.filters import check_palette
 from rlab.filters.palette import Palette, refuse_pixels
@@ -62,7 +60,6 @@ class LoadedAudit:
     batch: Batch
     victim: Victim
     training: Batch | None  # to harden on
-    benchmark: Benchmark | None = None  # an existing one that the file names
 
     def corruption_job(self) -> Job:
         """All kinds and levels of corruptions on the audit's samples."""
@@ -83,14 +80,11 @@ def load_audit(options: AuditOptions, folder: Path, announce: Announce = say_not
         filled, victim = filled.model_copy(update={"model": model}), load_model(here, batch.bounds)
         victim.rows.clear()
         batch = relabelled(batch, victim.own_classes)
-    training, stored = None, None
-    if options.benchmark and options.benchmark.folder is not None:
-        with stopped_at("loading the benchmark"):
-            stored = _stored_benchmark(options.benchmark.folder, batch)
+    training = None
     if options.harden is not None:
         with stopped_at("loading the data to harden on"):
             training = relabelled(_for_model(options, options.harden.data.load()), victim.own_classes)
-    audit = LoadedAudit(filled, folder, batch, victim, training, stored)
+    audit = LoadedAudit(filled, folder, batch, victim, training)
     for requirement in options.requirements:
         if why := next(_obstacles(requirement, audit, attack.palette), ""):
             raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
@@ -101,17 +95,6 @@ def load_audit(options: AuditOptions, folder: Path, announce: Announce = say_not
 
 def _for_model(options: AuditOptions, batch: Batch) -> Batch:
     return batch if options.model.bounds is None else rescaled(batch, options.model.bounds)
-
-
-def _stored_benchmark(folder: str, batch: Batch) -> Benchmark:
-    """An existing benchmark; its inputs must be like the audit's."""
-    benchmark = Benchmark.load(folder)
-    stored = benchmark.manifest.shape
-    own, there = (batch.x.shape[1], *batch.size), (stored.channels, *stored.size)
-    if own != there or batch.bounds != stored.bounds:
-        shapes = f"holds inputs {there} in {stored.bounds}, the audit's are {own} in {batch.bounds}"
-        raise DataError(f"{benchmark.folder} {shapes}: name a benchmark made from such data")
-    return benchmark
 
 
 def _check_stages(audit: LoadedAudit) -> None:
@@ -129,7 +112,7 @@ def _check_stages(audit: LoadedAudit) -> None:
     if options.benchmark:
         with stopped_at("benchmark"):
             check_names([options.own])
-            goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(batch).goal
+            goal = options.benchmark_options().build(batch).goal
         if not errs(goal) or batch.y.shape[1:] or victim.multilabel:
             needs = "needs one label per sample and the goal untargeted or targeted:CLASS"
             raise OptionError(f"a benchmark {needs}: set 'benchmark: false', or another goal in its section")
@@ -151,9 +134,6 @@ def _obstacles(requirement: Requirement, audit: LoadedAudit, palette: Palette) -
         if key in names and name not in names[key]:
             kind = "class, or one without samples," if key == "class" else key
             yield f"it names an unknown {kind} {name!r}: there are {', '.join(dict.fromkeys(names[key]))}"
-    found = main_distortions(audit.benchmark) if stage == "benchmark" and audit.benchmark else None
-    if found is not None and requirement.distortion not in (None, *found):
-        yield f"no file of the benchmark has {requirement.distortion!r} as its main distortion; there are {', '.join(found)}"
     if metric in NEED_TRUTH and batch.masks is None and batch.target not in ("boxes", "map"):
         yield "the data have no ground truth"
     if metric in NEED_CHECKS and not (audit.options.explaining and audit.options.explaining.checks):
@@ -180,9 +160,6 @@ def _names(stage: str, audit: LoadedAudit, entries: Sequence[str]) -> dict[str, 
     }
     if stage == "corrupt":
         names |= {"level": [*map(str, LEVELS)], "distortion": tuple(corruptions(batch.rank, batch.rate))}
-    elif stage == "benchmark" and audit.benchmark:
-        filters = tuple(entry_filters(audit.benchmark.manifest.entries))
-        names |= {"level": (ORIGINAL, *audit.benchmark.ladder.names), "distortion": filters}
     elif stage == "benchmark" and benchmark:
         names |= {"level": (ORIGINAL, *parse_ladder(benchmark.ladder).names)}
     return names

@@ -10,7 +10,6 @@ from shlex import quote
 from typing import Any, ClassVar, Self, TypeVar
 
 import yaml
-from matplotlib.figure import Figure
 
 import rlab
 from rlab.auditing.detection import detection_section
@@ -22,7 +21,6 @@ from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.verify import Verification
 from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis.report import Diagnosis
-from rlab.errors import FolderError
 from rlab.explanation import MethodComparison
 from rlab.hardening.report import Hardened
 from rlab.present.page import Block, Code, Facts, Folded, Page, Section, Text, write_page
@@ -122,12 +120,6 @@ class AuditResult(Report):
     def compared(cls, reports: Mapping[str, Self]) -> Sequence[Section]:
         attacks = {name: report.attack for name, report in reports.items() if report.attack is not None}
         return compared_sections(attacks) if len(attacks) == len(reports) else ()
-
-    def plot(self) -> Figure:
-        """Draw the attack of the audit."""
-        if self.attack is None:
-            raise FolderError(f"the attack of {self.folder} did not run, so there is nothing to draw")
-        return self.attack.plot()
 
     @property
     def record(self) -> dict[str, Any]:
@@ -240,18 +232,14 @@ def needed(folder: Path, stage: str) -> Iterator[Path]:
             yield from (folder / at / SAMPLES, folder / at / ARRAYS)
             check_files(folder / at, ARRAYS)
             yield from (folder / at / name for name, _ in read_index(folder / at / ARRAYS).shards)
-        elif kind is not Benchmark:
-            yield folder / at / REPORT
+        else:
+            yield folder / at / ("manifest.json" if kind is Benchmark else REPORT)
 
 
 def read_reports(folder: Path, stages: Mapping[str, StageRecord]) -> dict[Path, Report]:
-    """The reports of the finished stages; an existing benchmark is graded without a copy of it."""
-    found: dict[Path, Report] = {}
-    for stage in (name for name, record in stages.items() if not record.note):
-        for at, kind in REPORTS[stage].items():
-            if kind is not Benchmark or (folder / at / "manifest.json").exists():
-                found[at] = kind.load(folder / at)
-    return found
+    """The reports of the finished stages."""
+    finished = [REPORTS[stage] for stage, record in stages.items() if not record.note]
+    return {at: kind.load(folder / at) for kinds in finished for at, kind in kinds.items()}
 
 
 def _stage(record: StageRecord) -> dict[str, Any]:

@@ -63,25 +63,20 @@ def _explain(audit: LoadedAudit) -> StageRecord:
 
 
 def _benchmark(audit: LoadedAudit) -> StageRecord:
-    """Make a set unless the file names an existing benchmark, verify it, and grade the model on it."""
+    """Make a set, verify it, and grade the model on it."""
     options, folder, before = audit.options, audit.folder / "benchmark", audit.victim.rows.total()
     models, (wanted, _) = {options.own: audit.victim}, options.benchmark_options().filled(audit.batch)
     try:
         with bar(len(audit.batch), "benchmark") as progress:
-            made = audit.benchmark or make_benchmark(models, audit.batch, folder, wanted, progress)
+            made = make_benchmark(models, audit.batch, folder, wanted, progress)
     except NothingFlipped as nothing:
         why = "no sample was flipped, so there is nothing to grade models on"
         return StageRecord(Rows(model=nothing.queries), note=why)
-    known = {} if audit.benchmark else models  # the models of an existing benchmark are not loaded
-    verify_benchmark(made, known, progress=False).save(folder / VERIFIED)
+    verify_benchmark(made, models, progress=False).save(folder / VERIFIED)
     run_benchmark([made], models, seed=wanted.seed, progress=False).save(folder / DEFAULT)
-    rows = audit.victim.rows.total() - before
-    if not audit.benchmark:  # an interrupted stage counts the same; repeated queries are not stored
-        attacked = sum(
-            queries_of(row) + int(row["reached"]) for row in made.rows if row["victim"]
-        )  # one more to verify
-        rows = max(rows, made.queries + attacked)
-    return StageRecord(Rows(model=rows))
+    # An interrupted stage counts the same; repeated queries are not stored, and one more verifies each flip.
+    attacked = sum(queries_of(row) + int(row["reached"]) for row in made.rows if row["victim"])
+    return StageRecord(Rows(model=max(audit.victim.rows.total() - before, made.queries + attacked)))
 
 
 def _harden(audit: LoadedAudit) -> StageRecord:
@@ -109,7 +104,6 @@ def marks(audit: LoadedAudit) -> dict[str, str]:
     about = {
         "detect": audit.options.conditions,
         "explain": audit.options.explaining and audit.options.explaining.plain(),
-        "benchmark": audit.benchmark and audit.benchmark.manifest.hash,
         "harden": audit.training and data_fingerprint(audit.training),
     }
     declared = audit.options.plain()

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from rlab.data.arrays import stored_arrays
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.decode import read_clip
+from rlab.data.clips import read_clip
 from rlab.data.eight_bit import EightBit, to_bytes, to_float
-from rlab.data.images import read_images
+from rlab.data.images import read_image
 from rlab.data.source import Unreadable
 from rlab.errors import DataError, FolderError, MissingExtra, OptionError, optional
 from rlab.filters.palette import bounded
@@ -164,7 +164,7 @@ class Png(EightBits):
         return out.getvalue()
 
     def decode(self, path: Path) -> Tensor:
-        return read_images([path], [str(path)], None, 3 if self.shape.channels == 3 else 1, self.shape.bounds)[0]
+        return read_image(path, 3 if self.shape.channels == 3 else 1, self.shape.bounds)
 
 
 class Clip(EightBits):

@@ -62,4 +62,4 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
         raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
     own = attack.palette.rounded or (lambda x: x)
     palette = replace(attack.palette, rounded=lambda x: form.stored(own(x)))
-    return replace(attack, palette=palette, goal=LeadingGoal(attack.goal, options.lead), records=True)
+    return replace(attack, palette=palette, goal=LeadingGoal(attack.goal, options.lead))

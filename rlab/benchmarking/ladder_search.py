@@ -1,7 +1,7 @@
 """The search beyond the flip: distort more patches, or distort them more, until a level is reached without exceeding it.
 
 Squared L2 adds up over patches, so the distance of an addition is known without a query. Every other step adds changes that
-lowered the margin before (the attack's own feedback), the steps between add random ones. No policy takes part, because some
+lowered the margin before, the steps between add random ones. No policy takes part, because some
 policies reduce the distance. An addition stays if the victim errs more clearly. Shapes: n rows, f palette entries, p patches.
 """
 
@@ -17,6 +17,7 @@ from rlab.benchmarking.config import LadderLevel
 from rlab.benchmarking.goals import LeadingGoal
 from rlab.core.attack import Attack
 from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
+from rlab.core.feedback import Feedback
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
@@ -40,7 +41,10 @@ class LadderSearch:
     span: float  # one unit of L2 in the data's values
 
     def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str]]:
-        """The rows in order, and why each is not at the level ("" if it is). `flip` (n,) is the L2 of the flips."""
+        """The rows in order, and why each is not at the level ("" if it is). `flip` (n,) is the L2 of the flips.
+
+        What changes do is learned anew at each level.
+        """
         assert level.target is not None
         goal = LeadingGoal(self.goal, 0.0, deeper=True)
         env = AttackEnv(meter.query, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
@@ -48,41 +52,46 @@ class LadderSearch:
         free, least = torch.zeros_like(state.l2_penalty), margin.clamp(min=1e-6)
         start = replace(state, margin=margin, margin0=least, l2_penalty=free)
         target = level.target * (flip if level.kind == "times" else torch.ones_like(flip))
-        after = self._fill(env, self._add(env, start, target), target)
+        after = self._fill(env, *self._add(env, start, target), target)
         return after, self._reasons(state, after, target)
 
     def cost(self, state: State) -> Tensor:
         """Squared L2 (n, f + 1, p) of every entry on every patch."""
         return patch_costs(self.grid, state.bank, self.span)
 
-    def _add(self, env: AttackEnv, state: State, target: Tensor) -> State:
+    def _add(self, env: AttackEnv, state: State, target: Tensor) -> tuple[State, Feedback]:
         """Add until rows reach the level, nothing more fits, or the steps are used up; `target` (n,) is an L2."""
-        done, live, cost, most2 = list[State](), state, self.cost(state), target.square()
+        ended, live, cost, most2 = list[tuple[State, Feedback]](), state, self.cost(state), target.square()
+        feedback = Feedback.begin(state)
         for step in range(self.steps):
             room, added = most2 - spent(cost, live.assignment), growth(cost, live.assignment)
             reached = room <= (1 - NEAR**2) * most2
             open_ = ~reached & (added <= room[:, None, None]).flatten(1).any(1)
             if not open_.all():
-                done.append(live[~open_])
+                ended.append((live[~open_], feedback[~open_]))
                 live, most2, cost, room, added = live[open_], most2[open_], cost[open_], room[open_], added[open_]
+                feedback = feedback[open_]
             if not len(live):
                 break
             count = _share(added, room, self.steps - step)
             chance = uniform(live.seed, live.step + 2**20, added[0].numel()).view_as(added)
-            feedback = live.feedback.nan_to_num()
-            score = torch.where((feedback > 0) & (step % 2 == 0), 3 + feedback, chance)
-            score = score - 2 * ((feedback <= 0) & (live.tried > 0))  # changes that did not help come last
+            drop = feedback.drop.nan_to_num()
+            score = torch.where((drop > 0) & (step % 2 == 0), 3 + drop, chance)
+            score = score - 2 * ((drop <= 0) & (feedback.tried > 0))  # changes that did not help come last
             wanted = add(live.assignment, added, score, room, count)
             live, _ = env.step(live, propose(wanted, Accept.IF_BETTER))
-        joined = State.cat([*done, live])
-        return joined[joined.sample.argsort()]
+            feedback = feedback.after(live)
+        states, learned = zip(*ended, (live, feedback), strict=True)
+        joined = State.cat(states)
+        order = joined.sample.argsort()
+        return joined[order], Feedback.cat(learned)[order]
 
-    def _fill(self, env: AttackEnv, state: State, target: Tensor) -> State:
+    def _fill(self, env: AttackEnv, state: State, feedback: Feedback, target: Tensor) -> State:
         """Use the distance that is left for anything that keeps the victim wrong; halve an attempt that fails."""
         cost, part = self.cost(state), torch.ones_like(target)
         for turn in range(_FILLS):
             now = spent(cost, state.assignment)
-            score = _usefulness(state, cost, turn)
+            score = _usefulness(state, feedback, turn)
             wanted = fill_up(cost, state.assignment, score, now + part * (target.square() - now))
             short = (now < (NEAR * target).square()) & (wanted != state.assignment).any(1)
             rows = short.nonzero().flatten()
@@ -174,12 +183,12 @@ def moved(state: State, rows: Tensor, assignment: Tensor, x: Tensor, scores: Ten
     )
 
 
-def _usefulness(state: State, cost: Tensor, turn: int) -> Tensor:
+def _usefulness(state: State, feedback: Feedback, turn: int) -> Tensor:
     """(n, f + 1, p): changes that helped first, then unknown ones, in a new random order each turn."""
-    chance = uniform(state.seed, state.step + 2**21 + turn, cost.shape[1] * cost.shape[2]).view_as(cost)
-    feedback = state.feedback.nan_to_num()
-    scale = feedback.abs().amax((1, 2), keepdim=True).clamp(min=1e-9)
-    return feedback / scale + chance * (0.01 if turn == 0 else 1.0)
+    drop = feedback.drop.nan_to_num()
+    chance = uniform(state.seed, state.step + 2**21 + turn, drop[0].numel()).view_as(drop)
+    scale = drop.abs().amax((1, 2), keepdim=True).clamp(min=1e-9)
+    return drop / scale + chance * (0.01 if turn == 0 else 1.0)
 
 
 def _share(cost: Tensor, room: Tensor, steps: int) -> Tensor:

@@ -60,7 +60,6 @@ class Attack:
     distance: Measure = "l2"
     paced: bool = False  # whether a run on disk may use smaller chunks, so that it saves often
     learned: Learned | None = None  # the simulator that the policy uses
-    records: bool = False  # whether flips say what each change did, for a search that goes on from them
     noisy: bool = False  # whether scores vary between equal queries; a second clean query estimates by how much
 
     def __post_init__(self) -> None:
@@ -109,17 +108,15 @@ class Attack:
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
         trace = Trace(n, batch.bounds, self.distance, progress, cleanup, attacked.cpu())
         if attacked.any():
-            env = AttackEnv(
-                meter.query, replace(self.task, labels=victim.reading.tells_labels), self.records or not policy.reduces
-            )
+            env = AttackEnv(meter.query, replace(self.task, labels=victim.reading.tells_labels))
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
-            flipped, spent, failed = self._steps(policy, env, meter, start, trace)
+            flipped, spent, failed, contribution = self._steps(policy, env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
                 for i in ended.sample.tolist():
                     status[i] = word
             if cleanup and len(flipped):
-                contribution, regions = policy.contribution(flipped, env.task), policy.regions(env.task)
-                flipped = clean_up(env, flipped, contribution, meter, trace, patience=self.patience, regions=regions)
+                regions, patience = policy.regions(env.task), self.patience
+                flipped = clean_up(env, flipped, contribution, meter, trace, patience=patience, regions=regions)
             for ended in (flipped, spent, failed):
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
@@ -177,9 +174,13 @@ class Attack:
 
     def _steps(
         self, policy: Policy[S], env: AttackEnv, meter: QueryMeter, state: State, trace: Trace
-    ) -> tuple[State, State, State]:
-        """Until every sample has flipped, spent its budget or failed; one query of each budget is left for verification."""
+    ) -> tuple[State, State, State, Tensor]:
+        """Until every sample has flipped, spent its budget or failed; one query of each budget is left for verification.
+
+        Also how much each patch of a flip contributed, as the policy sees it.
+        """
         none = state[torch.arange(0, device=state.sample.device)]
+        contributions = [torch.zeros_like(none.assignment, dtype=torch.float32)]
         memory = policy.begin(state, env.task)
         broke = meter.left(state.sample) <= 1  # a model that was queried again after an error has used up the rest
         flipped, spent, failed = [none], [state[broke]], [none]
@@ -193,7 +194,8 @@ class Attack:
             state, outcome = env.step(state, proposal)
             broke, read = meter.left(samples) <= 1, snapshot(state, outcome)
             # The next proposal is made before the answers are read, so that the CPU need not wait for a GPU.
-            memory = proposal.memory if broke.all() else policy.observe(state, proposal.memory, env.task)
+            last = policy.reduces and bool(broke.all())
+            memory = proposal.memory if last else policy.observe(state, proposal.memory, env.task)
             proposal = None if broke.all() else policy.propose(state, memory, env.task)
             if proposal is not None and pruning is not None:
                 ending = settled | (meter.left(samples) - 1 <= RESERVE * self.budget)
@@ -210,12 +212,17 @@ class Attack:
             for ended, rows in ((flipped, over), (spent, out), (failed, fails)):
                 if rows.any():
                     ended.append(state if rows.all() else state[rows.to(device)])
+            if not policy.reduces and over.any():
+                ends = over.to(device)
+                contributions.append(policy.contribution(state[ends], memory[ends], env.task))
             stay = ~(over | out | fails)
             if proposal is not None and not stay.all():  # selecting rows copies their banks
                 there, pruning = stay.to(device), pruning and pruning[stay.to(device)]
                 state, samples, settled = state[there], samples[stay], settled[stay]
                 proposal = proposal[there] if stay.any() else None
-        return _in_order(flipped), _in_order(spent), _in_order(failed)
+        order = torch.cat([ended.sample for ended in flipped]).argsort()
+        contribution = contributions[0] if policy.reduces else torch.cat(contributions)[order]
+        return _in_order(flipped), _in_order(spent), _in_order(failed), contribution
 
     def _prunes(self, policy: Policy[Any]) -> bool:
         """Whether patches are restored during the search, not after it; free pixels have none."""

@@ -65,30 +65,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Record(Rows):
-    """What the changes that were tried did. Policies that reduce the distance by themselves need none."""
-
-    feedback: Tensor  # (n, f + 1, p) drop in margin when the entry was last tried there; entry 0 is a restore
-    tried: Tensor  # (n, f + 1, p) number of tries
-
-    @classmethod
-    def blank(cls, bank: Tensor, patches: int) -> Record:
-        none = torch.zeros(len(bank), bank.shape[1], patches, device=bank.device)
-        return cls(none, none.clone())
-
-    def after(self, before: Tensor, assignment: Tensor, drop: Tensor) -> Record:
-        """With the drop (n,) divided among the patches that changed; both assignments are (n, p)."""
-        changed = assignment != before
-        share = (drop / changed.sum(1).clamp(min=1))[:, None].expand_as(assignment)
-        at = assignment[:, None]
-        kept = self.feedback.gather(1, at).squeeze(1)
-        return Record(
-            self.feedback.scatter(1, at, torch.where(changed, share, kept)[:, None]),
-            self.tried.scatter_add(1, at, changed[:, None].to(self.tried.dtype)),
-        )
-
-
-@dataclass(frozen=True)
 class State(Rows):
     """The current state of n samples. Policies read it; only `AttackEnv` makes new ones."""
 
@@ -108,8 +84,8 @@ class State(Rows):
     distance: Tensor  # (n,) between x and x0, by the task's measure
     queried: Tensor  # (n, p) the last assignment that was queried, accepted or not
     answer: Tensor  # (n, k) its scores
+    drop: Tensor  # (n,) by how much it lowered the margin, accepted or not; 0 if the model failed
     step: Tensor  # (n,) number of proposals so far
-    record: Record | None  # None unless the environment keeps it
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -117,22 +93,6 @@ class State(Rows):
     @property
     def x0(self) -> Tensor:
         return self.bank[:, 0]
-
-    @property
-    def feedback(self) -> Tensor:
-        """(n, f + 1, p), see `Record`."""
-        return self._kept.feedback
-
-    @property
-    def tried(self) -> Tensor:
-        """(n, f + 1, p), see `Record`."""
-        return self._kept.tried
-
-    @property
-    def _kept(self) -> Record:
-        if self.record is None:
-            raise OptionError("a policy that reduces the distance by itself has no feedback: note answers in observe")
-        return self.record
 
     @property
     def slack(self) -> Tensor:
@@ -163,7 +123,6 @@ def propose(assignment: Tensor, rule: Accept) -> Proposal[NoMemory]:
 class StepOutcome:
     """The result of one step, per row."""
 
-    drop: Tensor  # (n,) in margin, accepted or not
     accepted: Tensor  # (n,) bool
     done: Tensor  # (n,) bool: the goal is reached
     failed: Tensor  # (n,) bool: the model returned NaN or nothing
@@ -212,11 +171,10 @@ def edit(assignment: Tensor, add: Tensor, restore: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AttackEnv:
-    """Evaluates proposals. `query` is the victim behind its meter; `keeps` says whether states have a `Record`."""
+    """Evaluates proposals; `query` is the victim behind its meter."""
 
     query: Query
     task: Task
-    keeps: bool = True
 
     def start(
         self,
@@ -238,9 +196,9 @@ class AttackEnv:
             x=bank[:, 0].clone(), scores=scores, clean=scores, margin=margin + CONFIDENCE * deviation,
             margin0=margin.maximum(deviation).clamp(min=1e-6), noise=deviation,
             l2_penalty=torch.full_like(margin, self.task.l2_penalty),
-            distance=torch.zeros(n, device=bank.device), record=Record.blank(bank, p) if self.keeps else None,
+            distance=torch.zeros(n, device=bank.device),
             queried=torch.zeros(n, p, dtype=torch.int64, device=bank.device), answer=scores,
-            step=torch.zeros(n, dtype=torch.int64, device=bank.device),
+            drop=torch.zeros_like(margin), step=torch.zeros(n, dtype=torch.int64, device=bank.device),
         )  # fmt: skip
 
     def step(self, state: State, proposal: Proposal[Rows], phase: str = "search") -> tuple[State, StepOutcome]:
@@ -269,9 +227,6 @@ class AttackEnv:
             ]
         )  # in the order of `Accept`
         accepted = by_rule.gather(0, proposal.rule[None])[0] & ~failed
-        record = state.record
-        if record is not None and proposal.x is None:
-            record = record.after(state.assignment, proposal.assignment, drop)
         after = replace(
             state,
             assignment=_where(accepted, proposal.assignment, state.assignment),
@@ -281,10 +236,10 @@ class AttackEnv:
             distance=_where(accepted, distance, state.distance),
             queried=proposal.assignment,
             answer=_where(failed, state.answer, scores),
+            drop=drop,
             step=state.step + 1,
-            record=record,
         )
-        return after, StepOutcome(drop, accepted, accepted & done, failed)
+        return after, StepOutcome(accepted, accepted & done, failed)
 
 
 def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -1,23 +1,36 @@
-"""Load arrays (.npz, .npy); never unpickle. That of an .npy file stays on disk until rows of it are read."""
+"""Load arrays (.npz, .npy), which are never unpickled, and signals in text files, one sample per row (.csv, .tsv, .txt)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
-from rlab.data.fields import UNIT, Several, SignalOptions, Split, free_bytes
-from rlab.data.labels import Array, Encoded, Table, encode_texts, encode_values, texts
+from rlab.data.fields import UNIT, Column, Several, SignalOptions, Split, free_bytes
+from rlab.data.labels import (
+    KEY_NAMES,
+    LABEL_NAMES,
+    Array,
+    Encoded,
+    Table,
+    encode_texts,
+    encode_values,
+    is_number,
+    texts,
+)
 from rlab.data.source import Decoded, Source
-from rlab.errors import DataError, InputError
+from rlab.errors import DataError, InputError, OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.storage.outside import regular
 
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
@@ -27,7 +40,7 @@ TABLE_OR_SIGNALS = (
     "first), and for signals their rate in Hz or kind='signal' (-D bounds=[0,1], -D rate=100 or -D kind=signal; in Python "
     "rlab.load((x, y), bounds=(0, 1)))"
 )
-DARKEST, SOME = 32, 2**26  # the highest value of uint8 that is dark, and bytes of an array that is looked at in full
+DARKEST, SOME = 32, 256  # the highest value of uint8 that is dark, and how many rows of a large array are looked at
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 Axes = Literal["channels_first", "channels_last"]
@@ -104,14 +117,11 @@ def read_list(file: str, count: int, source: SignalOptions, several: bool | None
     return encode_values(labels, source.target, source.classes, several)
 
 
-def _refuse_dark(x: Array) -> None:
-    """Refuse uint8 values that may have another range than 0..255; of a large array, some rows are read."""
-    top = int(x[:: 1 + x.nbytes // SOME].max(initial=0))
-    if 0 < top <= DARKEST:
-        raise DataError(
-            f"uint8 values from 0 to {top} may be dark pixels of 0..255 or have a range of their own: pass bounds=(0, 1) "
-            f"(-D bounds=[0,1]) for dark pixels, or else divide them by {top}"
-        )
+def rows_of(x: Array, rows: slice | Sequence[int]) -> Array:
+    """Rows of an array; one in a file is mapped anew each time, so that the pages that were read do not stay in memory."""
+    if isinstance(x, np.memmap):
+        x = np.memmap(str(x.filename), x.dtype, "r", x.offset, x.shape, "F" if x.flags.fnc else "C")
+    return x[rows]
 
 
 def as_source(
@@ -123,28 +133,30 @@ def as_source(
     layout: Axes | None = None,
 ) -> Source:
     """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
-    (y, classes), count, kind = labels, x.shape[0], settled_kind(source, x.shape, layout)
-    # a stand-in of the same shape that takes no memory
-    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind, layout).shape
+    y, count, kind = labels[0], x.shape[0], settled_kind(source, x.shape, layout)
+    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind, layout).shape  # takes no memory
     limits = source.bounds or (UNBOUNDED if len(shape) == 3 else UNIT)
-    names = [str(i) for i in range(count)] if ids is None else texts(_same(ids, count, "ids"), "ids")
+    names = list(map(str, range(count))) if ids is None else texts(_same(ids, count, "ids"), "ids")
+    known = None if masks is None else _masks(_same(masks, count, "masks"), shape[2:])
     rows = source.take.rows(y)
-    if masks is not None:
-        _same(masks, count, "masks")
 
     def read(wanted: Sequence[int]) -> Decoded:
         chosen = [rows[i] for i in wanted]
-        values = to_float(channels_first(x[chosen], kind, layout), limits)
-        more = {} if masks is None else {"masks": _masks(masks[chosen], shape[2:])}
-        return Decoded(values, range(len(chosen)), more=more)
+        values = to_float(channels_first(rows_of(x, chosen), kind, layout), limits)
+        return Decoded(values, range(len(chosen)), more={} if known is None else {"masks": known[chosen]})
 
-    eight_bit = holds_bytes(x.dtype, limits)
-    if eight_bit and source.bounds is None:
-        _refuse_dark(x)
-    facts = source.facts(classes) | {"bounds": limits, "rate": source.rate, "unit": source.unit or ""}
+    if (eight_bit := holds_bytes(x.dtype, limits)) and source.bounds is None:
+        step = 1 + count // SOME if x.nbytes > 2**26 else 1
+        top = int(rows_of(x, slice(None, None, step)).max(initial=0))
+        if 0 < top <= DARKEST:
+            raise DataError(
+                f"uint8 values from 0 to {top} may be dark pixels of 0..255 or have a range of their own: pass bounds=(0, 1) "
+                f"(-D bounds=[0,1]) for dark pixels, or else divide them by {top}"
+            )
+    facts = source.facts(labels[1]) | {"bounds": limits, "rate": source.rate, "unit": source.unit or ""}
     facts |= {"leads": source.leads or (), "eight_bit": eight_bit}
-    files = [(source.location,)] * len(rows)
-    return Source(read, shape[1:], y[rows], tuple(names[i] for i in rows), files, **facts)
+    chosen = tuple(names[i] for i in rows)
+    return Source(read, shape[1:], y[rows], chosen, [(source.location,)] * len(rows), **facts)
 
 
 def channels_first(x: Array, kind: Kind | None = None, layout: Axes | None = None) -> Array:
@@ -179,8 +191,9 @@ def channels_first(x: Array, kind: Kind | None = None, layout: Axes | None = Non
                 "rlab.load((x, y), layout='channels_last'))"
             )
     if x.ndim not in (3, 4, 5) or wanted not in (None, x.ndim):
-        expected = kind or "signal, image or video"
-        raise DataError(f"expected {expected} samples along the first axis, got shape {x.shape}")
+        raise DataError(
+            f"expected {kind or 'signal, image or video'} samples along the first axis, got shape {x.shape}"
+        )
     return x
 
 
@@ -218,3 +231,70 @@ def _masks(masks: Array, size: tuple[int, ...]) -> Tensor:
         expected = f"numeric masks of shape (n, {', '.join(map(str, size))})"
         raise DataError(f"expected {expected}, got {masks.dtype} of shape {masks.shape}")
     return torch.from_numpy(shaped != 0)
+
+
+class CsvOptions(SignalOptions):
+    holds: ClassVar[tuple[Prediction, ...]] = ("classes", "numbers")
+
+    label_column: Column = None
+
+
+def csv_signals(source: CsvOptions) -> Source:
+    """Load signals (b, 1, t), one per row, with labels from a second file or from a column.
+
+    `label_column` is a name in the header or a position ('0' is the first, '-1' the last). Without it, the label is the
+    column that the header calls label, class, ...; or the first or last column, if only that one holds names or integers.
+    A column that the header calls file, id, ... names the samples, as does a first column without a name, the index of pandas.
+    """
+    table = Table.read(source.location)
+    if not table.rows:
+        raise DataError(f"{table.path.name!r} has a header but no samples: expected one line per sample")
+    named = table.at(KEY_NAMES)
+    keys = [] if named is None else [named]
+    keys += [0] if table.names and not table.names[0] else []  # the index of pandas
+    if source.labels is not None:
+        at, labels = None, read_list(source.labels, len(table.rows), source)
+    else:
+        at = _label_at(table, source.label_column, keys)
+        labels = encode_texts(table.texts(at), source, table.path.name)
+    key = next((i for i in keys if i != at), None)
+    values = [i for i in range(len(table.rows[0])) if i not in (at, *keys)]
+    heads = {re.sub(r"\d+", "", table.names[i]) for i in values} if table.names else set()
+    if len(heads) > 1 and (source.kind, source.rate, source.bounds, source.unit) == (None,) * 4:
+        raise DataError(f"{table.path.name!r}, whose columns have names of their own, {TABLE_OR_SIGNALS}")
+    ids = None if key is None else np.array([row[key] for row in table.rows])
+    return as_source(source.model_copy(update={"kind": "signal"}), _numbers(table, values), labels, ids)
+
+
+def _numbers(table: Table, columns: Sequence[int]) -> NDArray[np.float32]:
+    """The cells of these columns as (n, t); an error names the first cell that is not a number."""
+    x = np.empty((len(table.rows), len(columns)), np.float32)
+    for number, row in enumerate(table.rows):
+        try:
+            x[number] = [float(row[i]) for i in columns]
+        except ValueError:
+            bad = next(i for i in columns if not is_number(row[i]))
+            cell = f"{row[bad]!r} in line {table.lines[number]}, column {bad + 1}"
+            where = f"expected numbers in {table.path.name!r}, got {cell}"
+            raise DataError(f"{where}: correct the cell or remove the line") from None
+    return x
+
+
+def _label_at(table: Table, column: str | None, keys: Sequence[int]) -> int:
+    last = len(table.rows[0]) - 1
+    if column is not None:
+        try:
+            named = table.at((column.lower(),))
+            return range(last + 1)[int(column)] if named is None else named
+        except (ValueError, IndexError):
+            names = f"the names {', '.join(table.names)} or " if table.names else ""
+            wanted = f"expected {names}a position in 0..{last}"
+            raise OptionError(f"{table.path.name!r} has no column {column!r}: {wanted}") from None
+    if (usual := table.at(LABEL_NAMES)) is not None:
+        return usual
+    cells = {at: [row[at] for row in table.rows] for at in {0, last}}
+    likely = [at for at in cells if all(float(c).is_integer() if is_number(c) else c for c in cells[at])]
+    if len(likely) != 1 or last == 0 or likely[0] in keys:
+        advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
+        raise DataError(f"cannot tell which column of {table.path.name!r} is the label: {advice}")
+    return likely[0]

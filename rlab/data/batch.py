@@ -131,15 +131,10 @@ def _check_labels(y: Tensor) -> None:
 
 def _check_dense(value: object) -> None:
     """Refuse what is no tensor, or none with values in rows."""
-    if isinstance(value, Tensor):
-        special = value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided
-        if not special and value.dim():
-            return
-        kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
-        found = f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
-    else:
-        found = f"a value of type {type(value).__name__}"
-    raise DataError(f"expected x and y as dense tensors, got {found}: pass lists and arrays as rlab.load((x, y))")
+    odd = not isinstance(value, Tensor) or value.is_nested or value.is_quantized or value.is_meta
+    if odd or not isinstance(value, Tensor) or value.layout != torch.strided or not value.dim():
+        found = value.layout if isinstance(value, Tensor) else type(value).__name__
+        raise DataError(f"expected x and y as dense tensors, got {found}: pass lists and arrays as rlab.load((x, y))")
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,10 +206,10 @@ class Batch(Samples):
 
     def _class_counts(self) -> str:
         """Names and sample counts of the first twelve classes."""
-        several = [k for row in self.y for k in row.nonzero().flatten().tolist()] if self.y.dim() > 1 else None
-        counts = Counter(self.y.tolist() if several is None else several)
-        shown = [f"{self.label_name(k)} {count}" for k, count in sorted(counts.items())[:12]]
-        return ", ".join(shown) + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
+        labels = self.y.nonzero()[:, 1] if self.y.dim() > 1 else self.y
+        counts = zip(*(each.tolist() for each in labels.unique(return_counts=True)), strict=True)
+        shown = [f"{self.label_name(k)} {count}" for k, count in counts]
+        return ", ".join(shown[:12]) + (f" and {len(shown) - 12} more" if len(shown) > 12 else "")
 
     @property
     def shape(self) -> tuple[int, ...]:

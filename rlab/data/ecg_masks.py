@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.errors import DataError, MissingExtra, OptionError, optional
+from rlab.errors import DataError, MissingExtra, optional
 from rlab.present.waves import waves
 
 QRS = 0.05  # seconds on either side of R; a convention, because annotations mark only R
@@ -23,16 +23,6 @@ SEGMENTS = ("P", "QRS", "ST", "T")
 ST = (0.08, 0.25)  # seconds from the end of QRS: the least of ST, where its level is read, and the latest start of T
 
 
-def qrs_masks(batch: Batch, half_width: float = QRS) -> Tensor:
-    """Masks (n, time) of the values within `half_width` seconds of an annotated R."""
-    if batch.kind != "signal" or batch.r_peaks is None or batch.rate is None:
-        need = "signals with a sampling rate and annotated R peaks (Batch.r_peaks)"
-        raise DataError(f"wave masks need {need}: load WFDB records with .atr files")
-    if not half_width > 0:
-        raise OptionError(f"expected a half width above 0 seconds, got {half_width:g}")
-    return mark_masks(batch.r_peaks, batch.size[0], round(half_width * batch.rate))
-
-
 def mark_masks(r_peaks: Sequence[Sequence[int]], length: int, reach: int) -> Tensor:
     """Masks (n, length) of the values within `reach` samples of a peak, which may lie outside the window."""
     mask = torch.zeros(len(r_peaks), length, dtype=torch.bool)
@@ -42,12 +32,12 @@ def mark_masks(r_peaks: Sequence[Sequence[int]], length: int, reach: int) -> Ten
     return mask
 
 
-def segment_masks(batch: Batch, lead: int | str | None = None) -> dict[str, Tensor]:
+def segment_masks(batch: Batch) -> dict[str, Tensor]:
     """Masks (n, time) of P, QRS, ST and T, none of which overlap; empty where a wave is not found.
 
-    Windows shorter than 2 s have fixed windows around their annotated R peaks. Otherwise neurokit2 delineates one lead, by
-    default II or else the first, and every beat gets the median distances of the waves from R. QRS begins at most 60 ms before R,
-    because neurokit2 often begins it in P. ST begins where QRS ends and lasts until T begins, at least 80 ms.
+    Windows shorter than 2 s have fixed windows around their annotated R peaks. Otherwise neurokit2 delineates lead II, or else the
+    first, and every beat gets the median distances of the waves from R. QRS begins at most 60 ms before R, because neurokit2
+    often begins it in P. ST begins where QRS ends and lasts until T begins, at least 80 ms.
     """
     rate, peaks = batch.rate, batch.r_peaks
     if batch.kind != "signal" or rate is None:
@@ -55,18 +45,21 @@ def segment_masks(batch: Batch, lead: int | str | None = None) -> dict[str, Tens
     if batch.size[0] < _LEAST * rate and peaks is not None:
         found = _window_masks(peaks, batch.size[0], rate)
     else:
-        found = _median_masks(batch, _lead(batch, lead), rate)
+        found = _median_masks(batch, rate)
     qrs = found["QRS"]
     st = torch.stack([_st(*pair, rate) for pair in zip(qrs, found["T"], strict=True)]) & ~qrs
     return {"P": found["P"] & ~qrs & ~st, "QRS": qrs, "ST": st, "T": found["T"] & ~qrs & ~st}
 
 
-def _median_masks(batch: Batch, lead: int, rate: float) -> dict[str, Tensor]:
+def _median_masks(batch: Batch, rate: float) -> dict[str, Tensor]:
     """Masks (n, time) of P, QRS and T at their median distances from every R."""
     length = batch.size[0]
     if length < _LEAST * rate:
         need = f"windows of at least {_LEAST:g} s, got {length / rate:.2g} s"
-        raise DataError(f"delineation needs {need}: load longer ones with beats=False, or use qrs_masks")
+        raise DataError(
+            f"delineation needs {need}: load longer ones with beats=False, or signals with annotated R peaks"
+        )
+    lead = next((number for number, name in enumerate(batch.leads) if name.upper() == "II"), 0)
     masks = {wave: torch.zeros(len(batch), length, dtype=torch.bool) for wave in WAVES}
     for row, x in enumerate(batch.x[:, lead].double().numpy()):
         annotated = None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < length]
@@ -99,18 +92,6 @@ def _st(qrs: Tensor, t: Tensor, rate: float) -> Tensor:
         begins = t[end : end + latest].nonzero().flatten()[:1].tolist()
         mask[end : end + max([least, *begins])] = True
     return mask
-
-
-def _lead(batch: Batch, wanted: int | str | None) -> int:
-    """The number of a lead; of II or else the first, if none is wanted."""
-    names = batch.leads or tuple(str(i) for i in range(batch.x.shape[1]))
-    if wanted is None:
-        return next((number for number, name in enumerate(names) if name.upper() == "II"), 0)
-    if wanted in range(len(names)):
-        return int(wanted)
-    if wanted not in names:
-        raise OptionError(f"there is no lead {wanted!r}: the data have {', '.join(names)}")
-    return names.index(str(wanted))
 
 
 Spans = list[tuple[int, int]]  # first and last value of each wave

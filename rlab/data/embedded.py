@@ -5,15 +5,13 @@ A simulated sample depends only on its row and the seed, whatever other samples 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import Selection, Split
@@ -28,19 +26,20 @@ SIMULATED = {"test": (400, 1), "train": (2000, 2)}  # default number of samples 
 RATE, LENGTH, QRS = 360, 288, 0.05  # of the beats: Hz, values, seconds on either side of R
 BEATS = ("normal", "atrial premature", "ventricular premature", "ST elevation")
 LEADS = ("II", "V1")
-BEAT_FACTS = {"bounds": UNBOUNDED, "classes": BEATS, "unit": "mV", "rate": float(RATE), "leads": LEADS}
+BEAT_FACTS: dict[str, Any] = {"bounds": UNBOUNDED, "classes": BEATS, "unit": "mV", "rate": float(RATE), "leads": LEADS}
 FRAMES, SIDE, FRAME_RATE = 16, 32, 25.0  # of the clips
 MOVES = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # (rows, columns) per frame
 CLASSES = len(BEATS)  # as many as MOVES; both draw the class first
 INK = 0.4  # the mask of a clip holds the pixels with more ink
 Wave = tuple[float, float, float]  # millivolts in the first lead, seconds after R, seconds of standard deviation
 Floats = NDArray[np.float64]
+Make = Callable[[NDArray[np.int64], str], Decoded]  # the samples of some rows of a split
 _TIME = np.arange(LENGTH) / RATE
 
 
 def embedded(name: str, *, split: str = "test", take: Take = ALL) -> Batch:
     """Load digits (real), ecg (simulated) or clips (real digits that move), from the train or the test split."""
-    return read_all(embedded_source(name, split, take))
+    return read_all(_source(name, split, take))
 
 
 class DemoOptions(Selection):
@@ -49,49 +48,35 @@ class DemoOptions(Selection):
 
 def demo(source: DemoOptions) -> Source:
     """Embedded demo data, which are made when they are read."""
-    return embedded_source(source.path.removeprefix(DEMO), source.split or "test", source.take)
+    return _source(source.path.removeprefix(DEMO), source.split or "test", source.take)
 
 
-@dataclass(frozen=True)
-class Demo:
-    """One of the embedded data sets; `make` makes the samples of some rows of a split."""
-
-    make: Callable[[NDArray[np.int64], str], Decoded]
-    id: str
-    shape: tuple[int, ...]
-    facts: Mapping[str, Any]
-    most: int = 0  # simulated samples
-
-
-def embedded_source(name: str, split: str, take: Take) -> Source:
-    demos = {
-        "digits": Demo(digits, "digit", (1, 8, 8), {"classes": tuple("0123456789")}),
-        "ecg": Demo(ecg, "simulated", (len(LEADS), LENGTH), BEAT_FACTS, 100_000),
-        "clips": Demo(clips, "moving", (3, FRAMES, SIDE, SIDE), {"classes": tuple(MOVES), "rate": FRAME_RATE}, 10_000),
+def _source(name: str, split: str, take: Take) -> Source:
+    demos: dict[str, tuple[Make, str, tuple[int, ...], dict[str, Any], int]] = {
+        "digits": (digits, "digit", (1, 8, 8), {"classes": tuple("0123456789")}, 0),
+        "ecg": (ecg, "simulated", (len(LEADS), LENGTH), BEAT_FACTS, 100_000),
+        "clips": (clips, "moving", (3, FRAMES, SIDE, SIDE), {"classes": tuple(MOVES), "rate": FRAME_RATE}, 10_000),
     }
     if name not in demos:
         raise OptionError(f"unknown demo data {name!r}: expected one of {', '.join(demos)}")
     if split not in SIMULATED:
         raise OptionError(f"expected split train or test, got {split!r}")
-    chosen = demos[name]
-    if take.limit is not None and chosen.most and not take.shuffle and take.limit > chosen.most:
-        limit = f"got a limit of {take.limit:,}: pass a smaller one"
-        raise OptionError(f"demo:{name} has at most {chosen.most:,} samples, {limit}")
-    labels = _labels(chosen, split, take)
+    make, word, shape, facts, most = demos[name]
+    wanted = 0 if take.limit is None or take.shuffle else take.limit
+    if most and wanted > most:
+        limit = f"got a limit of {wanted:,}: pass a smaller one"
+        raise OptionError(f"demo:{name} has at most {most:,} samples, {limit}")
+    if most:  # more simulated samples where the limit asks for them
+        count, seed = max(SIMULATED[split][0], wanted), SIMULATED[split][1]
+        every = np.arange(count)
+        labels = torch.tensor([int(np.random.default_rng((seed, row)).integers(CLASSES)) for row in range(count)])
+    else:
+        every = _part(split)
+        labels = torch.from_numpy(_read_digits()[1][every])
     places = take.rows(labels)
-    rows = np.array(places if chosen.most else _part(split)[places], np.int64)
-    ids = tuple(f"{chosen.id}-{row:04d}" for row in rows)
-    facts: dict[str, Any] = {**chosen.facts, "take": take}
-    return Source(lambda some: chosen.make(rows[list(some)], split), chosen.shape, labels[places], ids, **facts)
-
-
-def _labels(chosen: Demo, split: str, take: Take) -> Tensor:
-    """The class of each sample that there is (n,), with more simulated samples where the limit asks for them."""
-    if not chosen.most:
-        return torch.from_numpy(_read_digits()[1][_part(split)])
-    count, seed = SIMULATED[split]
-    count = count if take.limit is None or take.shuffle else max(count, take.limit)
-    return torch.tensor([int(np.random.default_rng((seed, row)).integers(CLASSES)) for row in range(count)])
+    rows = every[places]
+    ids = tuple(f"{word}-{row:04d}" for row in rows)
+    return Source(lambda some: make(rows[list(some)], split), shape, labels[places], ids, take=take, **facts)
 
 
 def digits(rows: NDArray[np.int64], split: str) -> Decoded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from pydantic import Field
 from torch import Tensor
 
-from rlab.data.arrays import stored_arrays
+from rlab.data.arrays import rows_of, stored_arrays
 from rlab.data.eight_bit import finite, to_float
 from rlab.data.fields import UNIT, Channels, Labelled, Pictures, Range, Resizing, Selection, Size, check_room
 from rlab.data.fitting import fit, sides
 from rlab.data.labels import encode, labels_of, look_up, read_table, table_of
-from rlab.data.source import Decoded, Pixels, Source, Unreadable, decode, decoded
+from rlab.data.source import Decoded, Pixels, Source, Unreadable, decoded, reading
 from rlab.errors import DataError
 from rlab.storage.config import Bounds
 
@@ -57,8 +56,8 @@ def image_folder(source: ImageOptions) -> Source:
     """
     names = source.place.files(IMAGES, "images")
     y, classes = labels_of(source, names)
-    rows = source.take.rows(y)
-    files, aims = {names[i]: source.location / names[i] for i in rows}, None
+    rows, folder, aims = source.take.rows(y), source.location, None
+    files = {names[i]: folder / names[i] for i in rows}
     if source.targets is not None:
         aimed = look_up(read_table(table_of(source), source.targets), list(files), table_of(source).name)
         aims = encode(aimed, tuple(classes) or None)[0]
@@ -80,17 +79,13 @@ def picture_source(
     return decoded(decode_one, items, y, files, shape, **known)
 
 
-def read_images(
-    paths: Sequence[Path], ids: Sequence[str], size: Size | None, channels: Channels, bounds: Bounds
-) -> Tensor:
-    """Read files into (b, channels, h, w); one error counts all files that cannot be read."""
-    with warnings.catch_warnings(action="ignore"):  # not in `_read`, which several threads call
-        values = decode(lambda file: _read(file, size, channels, "crop"), paths, ids, bounds)
-    if values.losses or values.x is None:
-        name, reason = values.losses[0]
-        count = f"{len(values.losses)} of {len(paths)} images cannot be read"
-        raise DataError(f"{count}, first {name!r} ({reason}): replace them")
-    return values.x
+def read_image(path: Path, channels: Channels, bounds: Bounds) -> Tensor:
+    """One image (channels, h, w)."""
+    try:
+        with reading():
+            return to_float(_read(path, None, channels, "crop"), bounds)
+    except Unreadable as why:
+        raise DataError(f"the image {str(path)!r} {why}: replace it") from why
 
 
 def _read(item: Encoded, size: Size | None, channels: Channels, resizing: Resizing) -> Pixels:
@@ -159,7 +154,7 @@ def cifar10c(source: LevelOptions) -> Source:
     classes = CLASSES if int(y.max()) < len(CLASSES) else ()
 
     def read(wanted: Sequence[int]) -> Decoded:
-        chosen = np.moveaxis(pixels[[begins + rows[i] for i in wanted]], -1, 1)
+        chosen = np.moveaxis(rows_of(pixels, [begins + rows[i] for i in wanted]), -1, 1)
         return Decoded(to_float(chosen, bounds), range(len(wanted)))
 
     ids, facts = tuple(f"{row:05d}" for row in rows), dict[str, Any](bounds=bounds, eight_bit=finite(bounds))

@@ -9,21 +9,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Self, get_type_hints, overload
 
-from rlab.data.annotated.boxes import BoxOptions, boxes, has_boxes
-from rlab.data.annotated.maps import MapOptions, has_maps, maps
-from rlab.data.arrays import ArrayOptions, arrays
+from rlab.data.annotated.loaders import BoxOptions, MapOptions, boxes, has_boxes, has_maps, maps
+from rlab.data.arrays import ArrayOptions, CsvOptions, arrays, csv_signals
 from rlab.data.audio import SOUNDS, AudioOptions, audio
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.cinc import CincOptions, cinc2017, cinc2020, is_cinc2017, is_cinc2020
 from rlab.data.clips import VIDEOS, ClipOptions, video_folder
-from rlab.data.csv_signals import CsvOptions, csv_signals
 from rlab.data.embedded import DEMO as DEMO
 from rlab.data.embedded import DemoOptions, demo
 from rlab.data.fields import Selection
 from rlab.data.files import Place
 from rlab.data.images import CIFAR10C, IMAGES, ImageOptions, LevelOptions, cifar10c, image_folder
 from rlab.data.memory import READ, InMemory, in_memory
-from rlab.data.physionet import PtbXlOptions, is_ptbxl, ptbxl
+from rlab.data.physionet import CincOptions, PtbXlOptions, cinc2017, cinc2020, is_cinc2017, is_cinc2020, is_ptbxl, ptbxl
 from rlab.data.shards import ShardOptions, parquet, webdataset
 from rlab.data.source import Source, read_all
 from rlab.data.volumes import VOLUMES, VolumeOptions, volumes

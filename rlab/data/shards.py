@@ -100,7 +100,8 @@ def _image_column(schema: pa.Schema, path: Path) -> str:
         nested = pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
         if nested or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
             return str(field.name)
-    raise DataError(f"{path.name!r} has no column of images: expected a column of bytes, got {_columns(schema)}")
+    columns = short(", ".join(schema.names), 400)
+    raise DataError(f"{path.name!r} has no column of images: expected a column of bytes, got {columns}")
 
 
 def _label_column(schema: pa.Schema, wanted: str | None, path: Path) -> str:
@@ -108,11 +109,7 @@ def _label_column(schema: pa.Schema, wanted: str | None, path: Path) -> str:
         if name in schema.names:
             return name
     lack = "column of labels" if wanted is None else f"column {wanted!r}"
-    raise OptionError(f"{path.name!r} has no {lack}: pass label_column, one of {_columns(schema)}")
-
-
-def _columns(schema: pa.Schema) -> str:
-    return short(", ".join(schema.names), 400)
+    raise OptionError(f"{path.name!r} has no {lack}: pass label_column, one of {short(', '.join(schema.names), 400)}")
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:

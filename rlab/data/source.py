@@ -90,10 +90,6 @@ class Source(Samples):
         """The files that hold these samples, each once."""
         return dict.fromkeys(path for row in rows for path in self.files[row]) if self.files else ()
 
-    def first(self, count: int | None) -> Source:
-        """The first `count` samples."""
-        return self.select(Take(count, order="first"))
-
     def select(self, take: Take) -> Source:
         """Some of the samples, chosen by their labels; none is read."""
         rows, read = take.rows(self.y), self.read

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn.functional import interpolate, pad
 
-from rlab.data.decode import frame_indices
+from rlab.data.clips import frame_indices
 from rlab.data.fields import UNIT, Frames, Labelled, Sized, check_room
 from rlab.data.files import Place
 from rlab.data.fitting import place

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlab.data.fields import Scaling, check_room
-from rlab.data.source import Loss, Unreadable
-from rlab.errors import MissingExtra, OptionError, optional
+from rlab.data.source import Loss, Unreadable, first_loss, readable
+from rlab.errors import DataError, MissingExtra, OptionError, optional
 from rlab.storage.outside import short
 
 Floats = NDArray[np.float64]
@@ -27,6 +29,7 @@ SLOWEST, FASTEST = 0.01, 1e6  # limits on the rate in Hz
 FURTHEST = 100.0  # limit on the factor of resampling
 VOLTS = {"V": 1e3, "mV": 1.0, "uV": 1e-3, "µV": 1e-3}  # in mV
 LOWEST, HIGHEST = 0.03, 50.0  # mV from the lowest to the highest value of an ECG: a QRS of 0.1 to 5 mV, artefacts of 10
+NOISE = {"bw": "recorded_baseline_wander", "em": "recorded_electrode_motion", "ma": "recorded_muscle_noise"}
 GAP = -32768  # the 16-bit value of a gap
 _ECG = {*TWELVE, "MLI", "MLII", "MLIII", "ECG", "ECG1", "ECG2"}
 _USUAL = {lead.upper(): lead for lead in TWELVE}
@@ -265,3 +268,27 @@ def standardise(x: Floats) -> Floats:
 
 def load_wfdb() -> Any:
     return optional("wfdb", MissingExtra("wfdb", "ecg"))
+
+
+def read_noise(folder: str, rate: float | None) -> dict[str, Tensor]:
+    """Noise (channels, time) at `rate` by the name of its filter, from the records bw*, em* and ma* in the folder, such as those of
+    the MIT-BIH Noise Stress Test Database (https://doi.org/10.13026/C2HS3T)."""
+    if rate is None:
+        raise OptionError("recorded noise needs the rate of the data, which is unknown: pass it (-D rate=360)")
+    headers = {name: sorted(Path(folder).glob(f"{begin}*.hea")) for begin, name in NOISE.items()}
+    records = {name: every[0].with_suffix("") for name, every in headers.items() if every}
+    if not records:
+        expected = ", ".join(f"{begin}*.hea" for begin in NOISE)
+        raise DataError(f"the folder {folder!r} holds no recorded noise: expected WFDB records {expected}")
+
+    def read(path: Path) -> Tensor:
+        record = read_record(path, rate)
+        values = read_values(record, record.leads).values
+        if not np.isfinite(values).all():
+            raise Unreadable("holds gaps (NaN): use a record without them")
+        return torch.from_numpy(values).float()
+
+    found, losses = readable(read, records)
+    if losses:
+        raise DataError(f"the recorded noise cannot be used{first_loss(losses)}")
+    return found

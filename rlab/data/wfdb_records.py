@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
-from rlab.data.fields import EcgOptions, Labelled, Split, check_room
+from rlab.data.fields import EcgOptions, Labelled, Split
 from rlab.data.labels import Encoded, encode, encode_texts, look_up, read_table, table_of
 from rlab.data.source import Decoded, Loss, Source, Unreadable, first_loss, readable, reading
 from rlab.data.wfdb import AAMI, Record, Values, alike, read_record, read_values, standardise
@@ -146,12 +146,12 @@ def cut_source(
     annotated = all(len(cut.record.at) for cut in cuts)
 
     def read(rows: Sequence[int]) -> Decoded:
-        x, kept, losses = _read(source, [cuts[i] for i in rows], leads)
-        if not annotated or not kept:
-            return Decoded(torch.from_numpy(x[kept]) if kept else None, kept, losses)
-        peaks = tuple(cuts[rows[i]].r_peaks for i in kept)
-        masks = mark_masks(peaks, x.shape[-1], round(QRS * rate))
-        return Decoded(torch.from_numpy(x[kept]), kept, losses, {"masks": masks, "r_peaks": peaks})
+        found = _read(source, [cuts[i] for i in rows], leads)
+        if not annotated or found.x is None:
+            return found
+        peaks = tuple(cuts[rows[i]].r_peaks for i in found.kept)
+        masks = mark_masks(peaks, cuts[0].length, round(QRS * rate))
+        return replace(found, more={"masks": masks, "r_peaks": peaks})
 
     facts = source.facts(labels[1]) | {"left_out": found.left_out, "one_label": one_label}
     facts |= {"bounds": UNBOUNDED, "rate": rate, "leads": leads, "numbered": numbered and facts["numbered"]}
@@ -161,12 +161,9 @@ def cut_source(
     return Source(read, (len(leads), cuts[0].length), labels[0], tuple(cut.id for cut in cuts), of_each, **facts)
 
 
-def _read(
-    source: EcgOptions, cuts: Sequence[Cut], leads: Sequence[str]
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], list[int], list[Loss]]:
-    """Values (b, leads, t), the usable rows, and (id, reason) of the others, with one record in memory at a time."""
-    check_room(len(cuts), (len(leads), cuts[0].length))
-    x = np.zeros((len(cuts), len(leads), cuts[0].length), np.float32)
+def _read(source: EcgOptions, cuts: Sequence[Cut], leads: Sequence[str]) -> Decoded:
+    """The usable samples (b, leads, t), with one record in memory at a time."""
+    x = torch.zeros(len(cuts), len(leads), cuts[0].length)
     losses, rows = dict[int, Loss](), dict[Path, list[int]]()
     for row, cut in enumerate(cuts):
         rows.setdefault(cut.record.path, []).append(row)
@@ -180,11 +177,12 @@ def _read(
                     if fault := _fault(values, cuts[row], leads):
                         losses[row] = (cuts[row].id, fault)
                     else:
-                        x[row] = standardise(part) if source.scaling == "window" else part
+                        x[row] = torch.from_numpy(standardise(part) if source.scaling == "window" else part)
             except (Unreadable, InputError) as why:
                 losses |= {row: (cuts[row].id, str(why)) for row in members}
             progress(members)
-    return x, [row for row in range(len(cuts)) if row not in losses], list(losses.values())
+    kept = [row for row in range(len(cuts)) if row not in losses]
+    return Decoded(x[kept] if kept else None, kept, list(losses.values()))
 
 
 def _fault(record: Values, cut: Cut, leads: Sequence[str]) -> str:

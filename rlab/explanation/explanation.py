@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,15 +21,15 @@ from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import Block, Folded, Number, Page, Section, Text, Viewers
 from rlab.present.report import Metric, PathLike, Report
 from rlab.present.table import Cells, Share, Table
-from rlab.stats import Estimate, mean_estimate
+from rlab.stats import NOTHING, Estimate, mean_estimate
 from rlab.storage.files import write_csv
 from rlab.storage.names import PICTURES, file_name
 
 PICTURED = 12  # samples to draw
 MIDDLE = "middle"  # the method that ignores the model
-BY_CLASS = ("probability", "mask_share", "dice", "deletion", "insertion")  # figures in the table of classes
+BEATS = ("dice", "dice_map", "deletion", "insertion")  # scores in which a method should beat the middle
 COLUMNS = 6  # maximum of viewers per row
-HEADS = {"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU", "mask_share": "mask\ncovers"}
+HEADS = {"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}  # of scores, in words
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,25 +112,14 @@ class MethodComparison(Report):
             means = [each.mean(score, self.seed) for score in self.names]
             shown = [mean if intervals else mean.value for mean in means]
             rows.append([name + "\n(white box)" * each.gradients, each.mean_queries, Share(each.mask_share), *shown])
-        for name in self.judged if MIDDLE in self.judged and self.names else ():
-            if name != MIDDLE:
-                gaps = [self.difference(name, MIDDLE, score) for score in self.names]
-                rows.append([f"{name}\nminus {MIDDLE}", None, None, *(gap if intervals else gap.value for gap in gaps)])
+        for name in self.judged if MIDDLE in self.judged else ():
+            if name != MIDDLE and self.names:
+                gaps = [self.difference(name, MIDDLE, each) if each in BEATS else NOTHING for each in self.names]
+                against = [None if math.isnan(gap.value) else gap if intervals else gap.value for gap in gaps]
+                rows.append([f"{name}\nminus {MIDDLE}", None, None, *against])
         about = "Means and 95% bootstrap intervals" if intervals and self.names else ""
-        return Table(["method", *_headings(["queries", "mask_share", *self.names])], rows, about)
-
-    def class_table(self) -> Table:
-        """Means by explained class and method."""
-        figures = {name: each.figures for name, each in self.judged.items()}
-        heads = [head for head in figures[self.first.method] if head in BY_CLASS or head.startswith("map ")]
-        rows: list[Cells] = []
-        for label in self.first.labels.unique().tolist():
-            at = self.first.labels == label
-            name = self.first.names[int(at.nonzero()[0])]
-            for method, own in figures.items():
-                means = [round(float(own[head][at].nanmean()), 4) if head in own else None for head in heads]
-                rows.append([name, method, int(at.sum()), *means])
-        return Table(["class", "method", "samples", *_headings(heads)], rows, "By class", words=2)
+        heads = [HEADS.get(name, name) for name in self.names]
+        return Table(["method", "queries", "mask\ncovers", *heads], rows, about)
 
     def records(self) -> list[dict[str, Any]]:
         """One row per method and sample; None for a figure that a method does not have."""
@@ -175,7 +165,7 @@ class MethodComparison(Report):
                 Text(f"In words, for {self.first.sample_ids[0]}, the first of {len(self.first)} samples:"),
                 *words,
             ]
-        sections = [Section("Methods", [*methods, self.class_table()])]
+        sections = [Section("Methods", methods)]
         sections += [Section("Samples", [Text(LEGEND, quiet=True), *shown])] if shown else []
         for each in self.judged.values():
             if each.effects is not None:
@@ -229,8 +219,3 @@ class MethodComparison(Report):
             for row, sample in enumerate(() if self.inputs is None else self.inputs.ids):
                 stem = f"{row:03d}_{file_name(Path(sample).stem)}_{file_name(name)}"
                 save_drawings({stem: Overlay.of(each, self.batch, row).figure}, folder / PICTURES, "png")
-
-
-def _headings(names: Sequence[str]) -> list[str]:
-    """Figures in words, for the heads of tables."""
-    return [HEADS.get(name, name) for name in names]

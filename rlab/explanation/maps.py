@@ -6,10 +6,13 @@ its mean or a strong filter (by default a wide blur).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -21,7 +24,7 @@ from rlab.filters.palette import Palette, unit_scale
 
 POINTS = 3136  # approximate maximum of the coarse copy that is spread
 LIKENESS, DISTANCE = 0.05, 0.2  # of points to spread over: shares of the data's range and of each axis
-SMOOTH, EDGE = 20.0, 0.05
+SMOOTH, EDGE, CG_STEPS = 20.0, 0.05, 60
 BLUR, LEAST_BLUR = 16, 4.0  # the blur's standard deviation is the longest axis / BLUR, and at least LEAST_BLUR points
 LINEAR = ("linear", "bilinear", "trilinear")  # torch's names, by rank, from 1
 
@@ -125,32 +128,20 @@ def _mean_of_alike(coarse: Tensor, values: Tensor) -> Tensor:
 def _smooth(maps: Tensor, values: Tensor) -> Tensor:
     """Solve (1 + SMOOTH * Laplacian) u = maps, with weak edges between different values."""
     steps = [values.diff(dim=axis).square().mean(1) for axis in range(2, values.dim())]
-    weights = [SMOOTH * (torch.exp(-0.5 * step / EDGE**2) + 1e-3) for step in steps]
+    weights = [SMOOTH * (torch.exp(-0.5 * step / EDGE**2) + 1e-3).double().cpu() for step in steps]
 
-    def act(u: Tensor) -> Tensor:
+    def act(flat: NDArray[np.float64]) -> NDArray[np.float64]:
+        u = torch.from_numpy(flat).view_as(maps)
         out = u.clone()
         for axis, weight in enumerate(weights, 1):
             flow = weight * u.diff(dim=axis)
             out.narrow(axis, 1, flow.shape[axis]).add_(flow)
             out.narrow(axis, 0, flow.shape[axis]).sub_(flow)
-        return out
+        return out.flatten().numpy()
 
-    return conjugate_gradients(act, maps)
-
-
-def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int = 60) -> Tensor:
-    """Solve act(u) = b (n, *size) for a symmetric positive `act` on each row (Hestenes and Stiefel 1952)."""
-    u = b.clone()
-    rest = b - act(u)
-    way, size = rest.clone(), rest.flatten(1).square().sum(1)
-    for _ in range(steps):
-        moved = act(way)
-        length = size / (way * moved).flatten(1).sum(1).clamp(min=1e-30)
-        u = u + wide(length, u) * way
-        rest = rest - wide(length, u) * moved
-        now = rest.flatten(1).square().sum(1)
-        way, size = rest + wide(now / size.clamp(min=1e-30), way) * way, now
-    return u
+    whole = LinearOperator((maps.numel(), maps.numel()), matvec=act, dtype=np.float64)
+    solved, _ = cg(whole, maps.flatten().double().cpu().numpy(), maxiter=CG_STEPS)
+    return torch.from_numpy(solved).view_as(maps).to(maps)
 
 
 def extent(maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:

@@ -8,6 +8,7 @@ points, so that sums over a map are effects; pictures show the effects themselve
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool1d, interpolate
@@ -96,11 +97,10 @@ def isoelectric(x0: Tensor, waves: Tensor, rate: float) -> Tensor:
     """
     between, reach = (~waves).float()[:, None], 2 * round(LEVEL_OVER * rate / 2) + 1
     total, count = (avg_pool1d(each, reach, 1, reach // 2) for each in (x0 * between, between))
-    level, at = total / count.clamp(min=1e-6), torch.arange(x0.shape[2], device=x0.device)
-    last = torch.where(waves, -1, at).cummax(1).values
-    following = torch.where(waves, len(at), at).flip(1).cummin(1).values.flip(1)
-    first, second = (torch.where(last < 0, following, last), torch.where(following == len(at), last, following))
-    way = ((at - first) / (second - first).clamp(min=1)).clamp(0, 1)[:, None]
-    ends = [level.gather(2, end.clamp(0, len(at) - 1)[:, None].expand_as(x0)) for end in (first, second)]
-    line = ends[0] + way * (ends[1] - ends[0])
-    return torch.where(waves.all(1)[:, None, None], x0.median(2, keepdim=True).values, line)
+    level, at = (total / count.clamp(min=1e-6)).cpu().numpy(), np.arange(x0.shape[2])
+    line = x0.median(2, keepdim=True).values.expand_as(x0).clone()
+    for row, known in enumerate((~waves).cpu().numpy()):
+        if known.any():
+            lines = [np.interp(at, at[known], lead[known]) for lead in level[row]]
+            line[row] = torch.from_numpy(np.stack(lines)).to(line)
+    return line

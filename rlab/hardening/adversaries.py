@@ -121,7 +121,7 @@ class PolicyAdversary(AdversaryGenerator):
         grid, bank = self.space.draw(x, seed)
         goal = Unreachable(self.space.goal) if self.policy.reduces else self.space.goal
         task = Task(grid, bank.shape[1] - 1, goal, self.budget)
-        env = AttackEnv(lambda x, phase, samples, assignment: victim(x, "train"), task, not self.policy.reduces)
+        env = AttackEnv(lambda x, phase, samples, assignment: victim(x, "train"), task)
         rows, scale = torch.arange(len(x), device=x.device), unit_scale(x, self.space.bounds)[1].flatten()
         state = env.start(y, rows, sample_seeds(seed, 0, len(x)).to(x.device), bank, scale, victim(x, "train"))
         memory = self.policy.begin(state, env.task)

@@ -409,6 +409,9 @@ class DualAction(Policy[Analysis]):
         where = torch.zeros_like(memory.todo).flatten(1).scatter(1, memory.asked.clamp(min=0)[:, None], ~fresh[:, None])
         return replace(memory, todo=todo).read(drop[:, None, None].expand_as(memory.effect), where.view_as(todo))
 
+    def contribution(self, state: State, memory: Analysis, task: Task) -> Tensor:
+        return memory.effect.gather(1, state.assignment[:, None]).squeeze(1)
+
     def propose(self, state: State, memory: Analysis, task: Task) -> Proposal[Analysis]:
         a, p = memory, len(task.grid)
         measuring = a.todo.flatten(1).any(1)

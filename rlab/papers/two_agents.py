@@ -41,11 +41,12 @@ from torch.nn import functional as F
 from rlab.core.batched import Rows
 from rlab.core.distances import mean_absolute
 from rlab.core.env import Accept, AttackEnv, Proposal, State, StepOutcome, Task, propose
-from rlab.core.grid import PatchGrid
+from rlab.core.feedback import Feedback
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.papers import common, saliency
+from rlab.papers.scene import PATCH_MAPS, SCALARS, Clip, Encoder, Scene, look, see
 from rlab.policies.base import Policy
 from rlab.priors.file import read_network
 from rlab.storage.config import check, check_options
@@ -55,11 +56,7 @@ from rlab.training.trainer import AGENT, Figures, Patch, Tell, hold_out, open_fo
 from rlab.victims.base import Victim
 
 KIND = "two_agents"  # in configurations and in the header of files
-Encoder = Literal["small", "lite0"]
-SCALARS, SUB, THUMBNAIL = 5, 2, 16
-PATCH_MAPS = 2 * 3 * SUB * SUB + 5
 FORBIDDEN = -1e9  # logit of an option that is not open; finite, so that no gradient becomes NaN
-GAIN = 10.0  # scale of drops in the agents' view: a tenth of the first margin is 1
 
 
 class TwoAgentsShape(common.NetworkShape):
@@ -94,51 +91,6 @@ class TwoAgentsConfig(common.PaperOptions):
     smoothing: float = Field(0.9, ge=0, le=1)  # GAE's lambda
     clip: float = Field(0.2, gt=0)
     entropy: float = Field(0.005, ge=0)
-
-
-@dataclass(frozen=True)
-class Clip(Rows):
-    """What stays the same during the attack on a clip: n rows, t frames, f filters, q patches of a frame."""
-
-    pixels: Tensor  # (n, t, 24, rows, columns) colours, and their change since the frame before
-    strength: Tensor  # (n, f, t, q) size of each filter's change
-    frames: Tensor  # (n, t, k) thumbnails, or the features of EfficientNet-Lite0
-
-
-@dataclass(frozen=True)
-class Scene(Rows):
-    """A clip and how its attack stands."""
-
-    clip: Clip
-    gain: Tensor  # (n, f, t, q) drop in margin at the last try
-    tried: Tensor  # (n, f, t, q)
-    held: Tensor  # (n, t, q) the assignment
-    scalars: Tensor  # (n, SCALARS)
-
-
-@torch.no_grad()
-def look(state: State, grid: PatchGrid, encoder: Encoder) -> Clip:
-    t, rows, columns = grid.shape
-    scale, x0 = state.scale.view(-1, 1, 1, 1, 1), state.x0
-    x0 = (x0 if x0.shape[1] == 3 else x0.mean(1, keepdim=True).expand(-1, 3, *x0.shape[2:])) / scale
-    cells = F.adaptive_avg_pool3d(x0, (t, SUB * rows, SUB * columns)).transpose(1, 2)
-    cells = F.pixel_unshuffle(cells - 0.5, SUB)
-    change = 4 * (cells - torch.cat([cells[:, :1], cells[:, :-1]], 1))
-    strength = 4 * grid.reduce((state.bank[:, 1:] - state.bank[:, :1]).abs().mean(2) / scale)
-    side = x0.shape[3:] if encoder == "lite0" else (THUMBNAIL, THUMBNAIL)
-    pictures = F.adaptive_avg_pool3d(x0, (t, *side)).transpose(1, 2).flatten(0, 1)
-    frames = saliency.lite0_features(pictures) if encoder == "lite0" else pictures.flatten(1)
-    return Clip(torch.cat([cells, change], 2), strength.unflatten(2, (t, -1)), frames.unflatten(0, (-1, t)))
-
-
-def see(state: State, clip: Clip) -> Scene:
-    t = clip.pixels.shape[1]
-    gain = (state.feedback[:, 1:] / state.margin0[:, None, None] * GAIN).clamp(-3, 3)
-    numbers = [state.margin / state.margin0, (state.margin0 + 1).log() / 3, (state.step + 1.0).log() / 5]
-    distorted = (10 * (state.assignment != 0).float().mean(1)).clamp(max=2)
-    scalars = torch.stack([*numbers, distorted, state.scores.amax(1).clamp(-20, 0).exp()], 1)
-    tried, held = state.tried[:, 1:].clamp(max=4) / 4, state.assignment.unflatten(1, (t, -1))
-    return Scene(clip, gain.unflatten(2, (t, -1)), tried.unflatten(2, (t, -1)), held, scalars)
 
 
 def coarse_cells(rows: int, columns: int) -> Tensor:
@@ -300,6 +252,7 @@ class TwoAgentsLearner(Learner):
     def begin(self, seed: int) -> None:
         reseed(self.samplers, seed)
         self.state, self.clip = self._fresh([self.options.rows] * len(self.samplers))
+        self.feedback = Feedback.begin(self.state)
 
     def _fresh(self, counts: Sequence[int]) -> tuple[State, Clip]:
         """New episodes of each victim; samples are numbered over all victims' clips."""
@@ -324,7 +277,7 @@ class TwoAgentsLearner(Learner):
         over = torch.zeros(len(self.state), dtype=torch.bool, device=self.state.x.device)
         views, decisions, rewards, parts, ends, counted = [], [], [], [], [], []
         for _ in range(o.rollout + 1):
-            views.append(see(self.state, self.clip))
+            views.append(see(self.state, self.clip, self.feedback))
             decisions.append(self.network.decide(views[-1], uniform(self.state.seed, self.state.step, 5 * t)))
             if len(views) > o.rollout:  # only its value counts
                 break
@@ -335,7 +288,7 @@ class TwoAgentsLearner(Learner):
             ends.append(torch.stack([over, outcome.done], 1))
             rewards.append(reward)
             parts.append(part)
-            self.state = after
+            self.state, self.feedback = after, self.feedback.after(after)
         value, end = torch.stack([d.value for d in decisions]), torch.stack(ends)[..., None]
         cut = end[:, :, 0] & ~end[:, :, 1]  # an episode that ends without a flip would have gone on
         reward = torch.stack(rewards) + o.gamma * torch.where(cut, value[1:], 0.0)
@@ -344,6 +297,7 @@ class TwoAgentsLearner(Learner):
         if any(ended := over.view(len(self.samplers), -1).sum(1).tolist()):
             state, clip = self._fresh(ended)
             self.state, self.clip = self.state.put(over, state), self.clip.put(over, clip)
+            self.feedback = self.feedback.put(over, Feedback.begin(state))
         names = ("reward", "drop", "sparsity", "representative", "objectness", "motion", "frames", "flips")
         means = torch.cat(parts)[counts := torch.cat(counted)].mean(0).tolist()
         return steps[counts], dict(zip(names, means, strict=True))
@@ -351,7 +305,7 @@ class TwoAgentsLearner(Learner):
     def _rewards(self, before: State, after: State, made: Decision, outcome: StepOutcome) -> tuple[Tensor, Tensor]:
         """(n, 2) of the two agents, and what they are made of."""
         o = self.options
-        drop = (outcome.drop / before.margin0).clamp(-1, 1)  # of the query, accepted or not
+        drop = (after.drop / before.margin0).clamp(-1, 1)  # of the query, accepted or not
         if o.confidence == "probability":
             true, new = (part.gather(1, before.y[:, None]).squeeze(1).exp() for part in (before.scores, after.answer))
             drop = true - new
@@ -376,7 +330,15 @@ class TwoAgentsLearner(Learner):
 
 
 @dataclass(frozen=True)
-class TwoAgents(Policy[Clip]):
+class Watched(Rows):
+    """What the policy remembers of each clip."""
+
+    clip: Clip
+    feedback: Feedback
+
+
+@dataclass(frozen=True)
+class TwoAgents(Policy[Watched]):
     """The two agents as a policy; `temperature` divides their logits."""
 
     needs: ClassVar[tuple[str, ...]] = ("two trained agents",)
@@ -387,16 +349,22 @@ class TwoAgents(Policy[Clip]):
         if not self.temperature > 0:
             raise OptionError(f"expected temperature above 0, got {self.temperature!r}")
 
-    def begin(self, state: State, task: Task) -> Clip:
+    def begin(self, state: State, task: Task) -> Watched:
         if (kind := task.grid.kind + " data" + " in groups of channels" * bool(task.grid.channels)) != "video data":
             raise DataError(f"the two agents are for video, but this is {kind}: use the policy auto")
         self.network.to(state.x.device)
-        return look(state, task.grid, self.network.config.encoder)
+        return Watched(look(state, task.grid, self.network.config.encoder), Feedback.begin(state))
+
+    def observe(self, state: State, memory: Watched, task: Task) -> Watched:
+        return replace(memory, feedback=memory.feedback.after(state))
+
+    def contribution(self, state: State, memory: Watched, task: Task) -> Tensor:
+        return memory.feedback.of(state.assignment)
 
     @torch.no_grad()
-    def propose(self, state: State, memory: Clip, task: Task) -> Proposal[Clip]:
+    def propose(self, state: State, memory: Watched, task: Task) -> Proposal[Watched]:
         draw = uniform(state.seed, state.step, 5 * task.grid.shape[0])
-        decision = self.network.decide(see(state, memory), draw, None, self.temperature)
+        decision = self.network.decide(see(state, memory.clip, memory.feedback), draw, None, self.temperature)
         return Proposal(decision.assignment.flatten(1), torch.full_like(state.sample, Accept.IF_BETTER), memory)
 
     def regions(self, task: Task) -> tuple[Tensor, ...]:

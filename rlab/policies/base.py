@@ -44,9 +44,13 @@ class Policy(ABC, Generic[S]):
         """The search to use if the model returns labels only; None if there is none."""
         return None
 
-    def contribution(self, state: State, task: Task) -> Tensor:
-        """(n, p): how much each distorted patch lowers the margin; cleanup restores the smallest first."""
-        return state.feedback.gather(1, state.assignment[:, None]).squeeze(1)
+    def contribution(self, state: State, memory: S, task: Task) -> Tensor:
+        """(n, p): how much each distorted patch of a flip lowers the margin; cleanup restores the smallest first.
+
+        Unless a policy knows better, the drop is shared by the squares of the changes.
+        """
+        strength = task.grid.collect((state.x - state.x0).square())
+        return strength * ((state.margin0 - state.margin) / strength.sum(1).clamp(min=1e-30))[:, None]
 
     def regions(self, task: Task) -> Sequence[Tensor]:
         """Levels of regions, each (p,), coarse first, that cleanup restores whole before single patches."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from rlab.core.batched import Rows
 from rlab.core.env import Accept, Proposal, State, Task, edit
+from rlab.core.feedback import Feedback
 from rlab.errors import OptionError
 from rlab.policies.base import Policy, legal_adds
 from rlab.storage.config import named_keywords
@@ -19,6 +20,7 @@ class SweepState(Rows):
     """How far the sweep has come."""
 
     next: Tensor  # (n, 1) the next action, entry * p + patch
+    feedback: Feedback
 
 
 @named_keywords
@@ -33,7 +35,13 @@ class Greedy(Policy[SweepState]):
             raise OptionError(f"expected take, the patches changed after a sweep, to be at least 1, got {self.take!r}")
 
     def begin(self, state: State, task: Task) -> SweepState:
-        return SweepState(torch.zeros(len(state), 1, device=state.x.device))
+        return SweepState(torch.zeros(len(state), 1, device=state.x.device), Feedback.begin(state))
+
+    def observe(self, state: State, memory: SweepState, task: Task) -> SweepState:
+        return replace(memory, feedback=memory.feedback.after(state))
+
+    def contribution(self, state: State, memory: SweepState, task: Task) -> Tensor:
+        return memory.feedback.of(state.assignment)
 
     def least_steps(self, task: Task) -> int:
         return task.entries * len(task.grid) + 1
@@ -46,15 +54,15 @@ class Greedy(Policy[SweepState]):
         sweeping = ahead.any(1)
         look = ahead.to(torch.int8).argmax(1, keepdim=True)  # the first action that was not tried yet
         none = torch.full((len(state), 1), -1, device=adds.device)
-        best = self._best(state, adds, len(task.grid))
+        best = self._best(memory.feedback, adds, len(task.grid))
         add = torch.where(sweeping[:, None], torch.cat([look, none.expand(-1, best.shape[1] - 1)], 1), best)
-        after = SweepState(torch.where(sweeping[:, None], look + 1.0, 0.0))
+        after = replace(memory, next=torch.where(sweeping[:, None], look + 1.0, 0.0))
         rule = torch.where(sweeping, Accept.IF_FLIPPED, Accept.ALWAYS)
         return Proposal(edit(state.assignment, add, none), rule, after)
 
-    def _best(self, state: State, adds: Tensor, patches: int) -> Tensor:
+    def _best(self, feedback: Feedback, adds: Tensor, patches: int) -> Tensor:
         """(n, take): the entries whose look ahead lowered the margin most, at most one per patch."""
-        drop = torch.where(adds, state.feedback.flatten(1), -torch.inf).view_as(state.feedback)
+        drop = torch.where(adds, feedback.drop.flatten(1), -torch.inf).view_as(feedback.drop)
         gain, entry = drop.max(1)
         top, patch = gain.topk(min(self.take, patches), 1)
         return torch.where(top > -torch.inf, entry.gather(1, patch) * patches + patch, -1)  # there may be fewer

@@ -12,7 +12,7 @@ from rlab.core import defaults
 from rlab.core.channels import parse_channels
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
-from rlab.data.noise import read_noise
+from rlab.data.wfdb import read_noise
 from rlab.filters.base import Filter
 from rlab.filters.clinical import recorded_filter, reversal_filters
 from rlab.filters.named import Distortion

@@ -15,20 +15,21 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import Accept, State, StepOutcome, propose
+from rlab.core.feedback import Feedback
 from rlab.training.episodes import EpisodeSampler
 
 SUCCESS = 1.0  # reward for reaching the goal
 Observation = dict[str, "np.ndarray[Any, Any]"]
 
 
-def observe(sampler: EpisodeSampler, state: State) -> dict[str, Tensor]:
+def observe(sampler: EpisodeSampler, state: State, feedback: Feedback) -> dict[str, Tensor]:
     """`assignment`, `feedback`, `tried` (n, f + 1, *grid) and `scalars` (n, 4)."""
     grid, entries = sampler.task.grid.shape, torch.arange(state.bank.shape[1], device=state.x.device)
     unit = state.margin0[:, None, None]
     maps = {
-        "assignment": (state.assignment[:, None] == entries[:, None]).to(state.feedback.dtype),
-        "feedback": (state.feedback / unit).clamp(-3, 3),
-        "tried": state.tried.to(state.feedback.dtype),
+        "assignment": (state.assignment[:, None] == entries[:, None]).to(feedback.drop.dtype),
+        "feedback": (feedback.drop / unit).clamp(-3, 3),
+        "tried": feedback.tried,
     }
     spent = state.step / sampler.task.budget
     scalars = [state.margin / state.margin0, (state.margin0 + 1).log(), state.distance, spent]
@@ -60,7 +61,7 @@ class GymnasiumEnv(gymnasium.Env):
     def __init__(self, sampler: EpisodeSampler, render_mode: str | None = None) -> None:
         self.sampler = sampler
         self.render_mode = render_mode
-        self.state = sampler.fresh(1)
+        self._begin()
         boxes: dict[str, gymnasium.Space[Any]] = {
             key: gymnasium.spaces.Box(-np.inf, np.inf, value.shape, np.float32) for key, value in self._seen().items()
         }
@@ -73,13 +74,18 @@ class GymnasiumEnv(gymnasium.Env):
         super().reset(seed=seed)
         if seed is not None:
             self.sampler.rng.seed(seed)
-        self.state = self.sampler.fresh(1)
+        self._begin()
         return self._seen(), self._facts()
+
+    def _begin(self) -> None:
+        self.state = self.sampler.fresh(1)
+        self.feedback = Feedback.begin(self.state)
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         actions = torch.tensor([int(action)], device=self.sampler.x.device)
         before = self.state
         self.state, outcome = change(self.sampler, before, actions)
+        self.feedback = self.feedback.after(self.state)
         reward = float(reward_of(before, self.state, outcome)[0])
         over = bool(self.state.step[0] >= self.sampler.task.budget)
         return self._seen(), reward, bool(outcome.done[0]), over, self._facts()
@@ -94,7 +100,10 @@ class GymnasiumEnv(gymnasium.Env):
         return render_episode(x0, x, self.sampler.bounds)
 
     def _seen(self) -> Observation:
-        return {key: value[0].float().cpu().numpy() for key, value in observe(self.sampler, self.state).items()}
+        return {
+            key: value[0].float().cpu().numpy()
+            for key, value in observe(self.sampler, self.state, self.feedback).items()
+        }
 
     def _facts(self) -> dict[str, Any]:
         return {"margin": float(self.state.margin[0]), "l2": float(self.state.distance[0])}

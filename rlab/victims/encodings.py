@@ -6,6 +6,7 @@ import base64
 import io
 import math
 import wave
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,18 @@ _TYPES = {**FILES, "npy": "application/x-npy", "raw": "application/octet-stream"
 PACKED = tuple(f"{name}{end}" for name in _TYPES for end in ("", BASE64))
 ENCODINGS = ("list", "flat", "shape", *PACKED)
 _SAVED: dict[str, dict[str, Any]] = {"png": {"compress_level": 1}, "jpeg": {"quality": 95, "subsampling": 0}}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The body of a request."""
+
+    content: bytes
+    kind: str  # content type
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind in ("application/json", "text/plain")
 
 
 def content_type(name: str) -> str:

@@ -10,27 +10,21 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from heapq import nsmallest
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from rlab.errors import MissingExtra, optional
+from rlab.victims.encodings import Sent
 
 _FEW = 4  # concurrent requests at the start
 _SLOWER, _JITTER = 2.0, 0.005  # the limit grows while answers take at most 2 times as long as fast ones, plus 5 ms
 _RECENT, _LUCK = 200, 3  # a fast answer is the third fastest of so many recent ones
 Result = TypeVar("Result")
-
-
-class Answer(NamedTuple):
-    """What a server returned."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
 
 
 @cache
@@ -41,11 +35,16 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def in_loop(work: Coroutine[Any, Any, Result], wait: bool = True) -> Result | None:
+def begin(work: Coroutine[Any, Any, Result]) -> Future[Result]:
+    """Begin the work in the loop, without waiting."""
+    return asyncio.run_coroutine_threadsafe(work, _event_loop())
+
+
+def in_loop(work: Coroutine[Any, Any, Result]) -> Result:
     """Do the work in the loop, and stop it if the wait for it is interrupted."""
-    future = asyncio.run_coroutine_threadsafe(work, _event_loop())
+    future = begin(work)
     try:
-        return future.result() if wait else None
+        return future.result()
     except BaseException:
         future.cancel()
         raise
@@ -60,21 +59,21 @@ class Clients:
     @contextmanager
     def take(self) -> Iterator[Any]:
         """A client that nobody else uses meanwhile."""
-        if not self.free:
-            self.free.append(self.make())
-            self.every.append(self.free[-1])
-        client = self.free.pop()
+        if self.free:
+            client = self.free.pop()
+        else:
+            self.every.append(client := self.make())
         try:
             yield client
         finally:
             self.free.append(client)
 
-    async def post(self, url: Any, content: bytes, kind: str, most: int) -> Answer:
-        """Send a request and read the answer; OverflowError if it has more than `most` bytes."""
+    async def post(self, url: Any, sent: Sent, most: int) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a request and read the status, headers and content of the answer; OverflowError beyond `most` bytes."""
         packed = bytearray()
         with self.take() as client:
-            headers = {"Content-Type": client.headers.get("content-type", kind)}
-            async with client.stream("POST", url, content=content, headers=headers) as response:
+            headers = {"Content-Type": client.headers.get("content-type", sent.kind)}
+            async with client.stream("POST", url, content=sent.content, headers=headers) as response:
                 async for part in response.aiter_raw():
                     packed += part
                     if len(packed) > most:
@@ -85,7 +84,7 @@ class Clients:
         file = gzip.GzipFile(fileobj=io.BytesIO(packed)) if coding == "gzip" else io.BytesIO(packed)
         if len(content := file.read(most + 1)) > most:
             raise OverflowError
-        return Answer(response.status_code, response.headers, content)
+        return response.status_code, response.headers, content
 
     async def look_up(self, url: Any, timeout: float) -> object:
         """What the server says at an address, e.g. about a model, as JSON; None if it says nothing."""

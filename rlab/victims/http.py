@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, final
@@ -22,11 +22,12 @@ from rlab.victims.account import Call
 from rlab.victims.address import HttpOptions, is_plain, shown_address, spoken_at, warn_of_secrets
 from rlab.victims.base import Victim
 from rlab.victims.bill import AnswerCache, Bill
-from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, in_loop, seconds_until
+from rlab.victims.encodings import Sent
+from rlab.victims.exchange import Clients, Flow, begin, certificates, httpx_package, in_loop, seconds_until
 from rlab.victims.failures import NoScores, Unanswered
 from rlab.victims.limit import LimitReached
 from rlab.victims.metadata import described, is_described
-from rlab.victims.request import Sent, Writer
+from rlab.victims.request import Writer
 from rlab.victims.wire import Unreadable, decode, glimpse
 
 if TYPE_CHECKING:
@@ -162,33 +163,30 @@ class HttpVictim(Victim):
             refused[int(rows[0])] = error
 
     def _predict(self, x: Tensor) -> Tensor:
-        answer = in_loop(self._answer(self.writer.write(x), x))
-        assert answer is not None
-        return answer
+        return in_loop(self._answer(self.writer.write(x), x))
 
     async def _answer(self, sent: Sent, x: Tensor) -> Tensor:
         """The answer to a request with the inputs x (b, c, *size), as numbers."""
         status, headers, content = await self._post(sent, len(x))
+        where = f"the model at {self.name}"
         if 200 <= status < 300:
             try:
                 answer = decode(content, self.template, len(x), self.outputs == "labels", self.declared.multilabel)
                 return answer if answer.dim() > 1 else self._labels(answer)
+            except Unreadable as error:
+                sentence = f"{where} did not return scores: {self._quoted(str(error))}"
+                raise Unanswered(sentence, self._shown(sent, x, content)) from None
             except ValueError as error:
-                sentence = f"the model at {self.name} did not return scores: {self._quoted(str(error))}"
-                if isinstance(error, Unreadable):
-                    raise Unanswered(sentence, self._shown(sent, x, content)) from None
+                sentence = f"{where} did not return scores: {self._quoted(str(error))}"
                 raise NoScores(f"{sentence}\n{self._shown(sent, x, content)}") from None
         if status in _TRANSIENT or status >= 500:
             if (pause := seconds_until(headers.get("retry-after"))) > _LONGEST_PAUSE:
-                wish = f"asks for a pause of {pause:.0f} s (status {status})"
-                raise VictimError(f"the model at {self.name} {wish}: lower the rate")
-            shown = self._shown(sent, x, content)
-            raise Unanswered(f"the model at {self.name} answered with status {status}", shown, pause)
+                raise VictimError(f"{where} asks for a pause of {pause:.0f} s (status {status}): lower the rate")
+            raise Unanswered(f"{where} answered with status {status}", self._shown(sent, x, content), pause)
         if "location" in headers:
             elsewhere = self._quoted(headers["location"].partition("?")[0])
-            raise VictimError(f"the model at {self.name} redirects to {elsewhere} (status {status}): pass that address")
-        shown = self._shown(sent, x, content)
-        raise VictimError(f"the model at {self.name} refused the request with status {status}\n{shown}")
+            raise VictimError(f"{where} redirects to {elsewhere} (status {status}): pass that address")
+        raise VictimError(f"{where} refused the request with status {status}\n{self._shown(sent, x, content)}")
 
     def _shown(self, sent: Sent, x: Tensor, content: bytes) -> str:
         """Two lines: what was sent, and what came back."""
@@ -206,20 +204,22 @@ class HttpVictim(Victim):
             raise ValueError("it names classes without scores: pass outputs='labels' (-M outputs=labels)")
         return numbers
 
-    async def _post(self, sent: Sent, rows: int) -> Answer:
+    async def _post(self, sent: Sent, rows: int) -> tuple[int, Mapping[str, str], bytes]:
         httpx, most = httpx_package(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)
+        where = f"the model at {self.name}"
         try:
             async with asyncio.timeout(self.timeout):
-                return await self._clients.post(self._target, sent.content, sent.kind, most)
+                return await self._clients.post(self._target, sent, most)
         except TimeoutError:
-            raise Unanswered(f"the model at {self.name} did not answer within {self.timeout:g} s") from None
+            raise Unanswered(f"{where} did not answer within {self.timeout:g} s") from None
         except OverflowError:
-            raise VictimError(f"the model at {self.name} returned more than {most} bytes") from None
+            raise VictimError(f"{where} returned more than {most} bytes") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise Unanswered(f"the model at {self.name} sent a response that cannot be decompressed: {error}") from None
+            raise Unanswered(f"{where} sent a response that cannot be decompressed: {error}") from None
         except httpx.RequestError as error:
-            reason = self._quoted(str(error) or type(error).__name__)
-            raise Unanswered(f"the model at {self.name} could not be reached: {reason}") from None
+            raise Unanswered(
+                f"{where} could not be reached: {self._quoted(str(error) or type(error).__name__)}"
+            ) from None
 
     def _quoted(self, text: str | bytes) -> str:
         """Text of a request or an answer, for an error: short, printable, and without the secrets in it."""
@@ -242,4 +242,4 @@ class HttpVictim(Victim):
 
 def _close(clients: Clients) -> None:
     """Close connections that nothing uses any longer, without waiting: this may run in the loop itself."""
-    in_loop(clients.close(), wait=False)
+    begin(clients.close())

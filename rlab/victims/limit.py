@@ -24,13 +24,6 @@ class QueryLimit:
     sent: int = 0
     reached: bool = False
 
-    def spend(self, rows: int) -> None:
-        """Count rows that are about to be sent; stop if they would exceed the limit."""
-        self.reached = self.sent + rows > self.most
-        if self.reached:
-            raise LimitReached
-        self.sent += rows
-
 
 _limit: ContextVar[QueryLimit | None] = ContextVar("limit", default=None)
 
@@ -57,9 +50,14 @@ def query_limit(most: int) -> Iterator[None]:
 
 
 def spend(rows: int, phase: str) -> None:
-    """Count rows that are about to be sent to a model; a negative number takes back rows that were not sent after all."""
-    if (limit := _limit.get()) is not None and phase != FREE:
-        limit.spend(rows)
+    """Count rows that are about to be sent to a model, unless they would exceed the limit; a negative number takes rows back."""
+    limit = _limit.get()
+    if limit is None or phase == FREE:
+        return
+    limit.reached = limit.sent + rows > limit.most
+    if limit.reached:
+        raise LimitReached
+    limit.sent += rows
 
 
 def is_limited() -> bool:

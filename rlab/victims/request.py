@@ -13,24 +13,12 @@ import torch
 from torch import Tensor
 
 from rlab.errors import ModelError, OptionError
-from rlab.victims.encodings import ENCODINGS, PACKED, Array, content_type, encode
+from rlab.victims.encodings import ENCODINGS, PACKED, Array, Sent, content_type, encode
 from rlab.victims.graphs import ANYTHING, Port
 from rlab.victims.reading import Layout, lay_out
 from rlab.victims.template import CHOICES, PLACEHOLDER, ROWS, Template
 
 _LAYOUTS: tuple[Layout, ...] = ("channels_first", "channels_last", "flat")  # to try if none is chosen
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The body of a request."""
-
-    content: bytes
-    kind: str  # content type
-
-    @property
-    def is_text(self) -> bool:
-        return self.kind in ("application/json", "text/plain")
 
 
 @dataclass(frozen=True)

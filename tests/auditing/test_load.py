@@ -21,6 +21,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"explain": {"methods": ["belif"]}}, "Did you mean 'belief'"),
     ({"benchmark": {"models": {"b": "demo:digits"}}}, "omit 'benchmark.models', and grade further models"),
     ({"benchmark": {"against": "all"}}, "grade further models on its benchmark"),
+    ({"benchmark": {"folder": "runs/made"}}, "grade the model on an existing benchmark with `rlab benchmark run"),
     ({"data": "nowhere/at-all"}, "stopped at loading the data: there is no file or folder"),
     ({"model": "no_such_module:net"}, "stopped at loading the model: "),
     ({"palette": ["rain"]}, "stopped at loading the data: unknown filter 'rain'"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, tensor
 
 from rlab.core.cleanup import clean_up
-from rlab.core.env import AttackEnv, Record, State, Task
+from rlab.core.env import AttackEnv, State, Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.victims.account import PHASES
@@ -38,8 +38,8 @@ class Additive(Victim):
 
 def flipped(
     victim: Additive, distorted: list[list[int]], feedback: Tensor, budget: int | None = None
-) -> tuple[AttackEnv, State, QueryMeter]:
-    """Rows that have just been flipped by the patches `distorted`, as the search would hand them over."""
+) -> tuple[AttackEnv, State, Tensor, QueryMeter]:
+    """Rows that have just been flipped by the patches `distorted`, and what the search believes of each patch."""
     assignment = tensor(distorted)
     n, patches = assignment.shape
     meter = QueryMeter(victim, n, budget)
@@ -49,15 +49,9 @@ def flipped(
     margin = victim.margin(assignment)
     scores = torch.stack([margin, torch.zeros_like(margin)], 1)
     state = env.start(torch.zeros(n, dtype=torch.int64), torch.arange(n), torch.arange(n), bank, torch.ones(n), scores)
-    seen = torch.zeros(n, 2, patches)
-    seen[:, 1] = feedback
     x = victim.grid.expand(assignment.float())[:, None]
-    return env, replace(state, assignment=assignment, x=x, record=Record(seen, torch.zeros_like(seen))), meter
-
-
-def worth_of(state: State) -> Tensor:
-    """As a policy that goes by what the search saw."""
-    return state.feedback.gather(1, state.assignment[:, None]).squeeze(1)
+    believed = torch.where(assignment > 0, feedback, 0.0)
+    return env, replace(state, assignment=assignment, x=x), believed, meter
 
 
 def assert_minimal(victim: Additive, assignment: Tensor) -> None:
@@ -82,8 +76,8 @@ def cases(draw: st.DrawFn) -> tuple[list[int], list[float], float]:
 def test_what_is_left_is_minimal_whatever_the_search_believed(case: tuple[list[int], list[float], float]) -> None:
     worth, believed, start = case
     victim = Additive(tensor(worth).float(), start)
-    env, state, meter = flipped(victim, [[1] * len(worth)], tensor([believed]))
-    after = clean_up(env, state, worth_of(state), meter)
+    env, state, believes, meter = flipped(victim, [[1] * len(worth)], tensor([believed]))
+    after = clean_up(env, state, believes, meter)
     assert_minimal(victim, after.assignment)
     assert (after.margin < 0).all()
     assert torch.equal(after.margin, victim.margin(after.assignment))
@@ -98,8 +92,8 @@ def test_the_budget_holds_and_the_reserve_stays(
 ) -> None:
     worth, believed, start = case
     victim = Additive(tensor(worth).float(), start)
-    env, state, meter = flipped(victim, [[1] * len(worth)], tensor([believed]), budget)
-    after = clean_up(env, state, worth_of(state), meter, reserve=reserve)
+    env, state, believes, meter = flipped(victim, [[1] * len(worth)], tensor([believed]), budget)
+    after = clean_up(env, state, believes, meter, reserve=reserve)
     assert victim.rows["cleanup"] <= max(0, budget - reserve)
     assert (victim.margin(after.assignment) < 0).all()
 
@@ -108,13 +102,13 @@ def test_rows_keep_their_order_and_do_not_know_each_other() -> None:
     worth = tensor([5.0, 1.0, 0.0, 2.0, 7.0, 0.0])
     rows = [[1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1], [0, 1, 0, 1, 1, 1]]
     victim = Additive(worth, 4.5)
-    env, state, meter = flipped(victim, rows, worth)
-    together = clean_up(env, state, worth_of(state), meter)
+    env, state, believes, meter = flipped(victim, rows, worth)
+    together = clean_up(env, state, believes, meter)
     assert together.sample.tolist() == [0, 1, 2, 3]
     assert_minimal(victim, together.assignment)
     for i, row in enumerate(rows):
-        env, state, alone = flipped(victim, [row], worth)
-        assert torch.equal(clean_up(env, state, worth_of(state), alone).assignment[0], together.assignment[i])
+        env, state, believes, alone = flipped(victim, [row], worth)
+        assert torch.equal(clean_up(env, state, believes, alone).assignment[0], together.assignment[i])
         assert alone.counts[0].tolist() == meter.counts[i].tolist()
 
 
@@ -122,8 +116,8 @@ def test_useless_patches_go_together() -> None:
     worth = torch.zeros(64)
     worth[17] = 3
     victim = Additive(worth, 2.5)
-    env, state, meter = flipped(victim, [[1] * 64], worth)
-    after = clean_up(env, state, worth_of(state), meter)
+    env, state, believes, meter = flipped(victim, [[1] * 64], worth)
+    after = clean_up(env, state, believes, meter)
     assert after.assignment[0].nonzero().flatten().tolist() == [17]
     assert int(meter.counts.sum()) == 2  # 63 at once, and the one that is needed
 
@@ -132,8 +126,8 @@ def test_a_wrong_belief_costs_no_more_than_halving() -> None:
     worth = torch.zeros(64)
     worth[17] = 3
     victim = Additive(worth, 2.5)
-    env, state, meter = flipped(victim, [[1] * 64], torch.zeros(64))  # nothing known
-    after = clean_up(env, state, worth_of(state), meter)
+    env, state, believes, meter = flipped(victim, [[1] * 64], torch.zeros(64))  # nothing known
+    after = clean_up(env, state, believes, meter)
     assert after.assignment[0].nonzero().flatten().tolist() == [17]
     assert int(meter.counts.sum()) <= 16
 
@@ -142,8 +136,8 @@ def test_patience_stops_after_needed_patches_in_a_row() -> None:
     worth = torch.ones(12)
     victim = Additive(worth, 11.5)  # every one is needed
     for patience, queries in ((1, 1), (3, 3), (None, 12)):
-        env, state, meter = flipped(victim, [[1] * 12], worth)
-        after = clean_up(env, state, worth_of(state), meter, patience=patience)
+        env, state, believes, meter = flipped(victim, [[1] * 12], worth)
+        after = clean_up(env, state, believes, meter, patience=patience)
         assert after.assignment.sum() == 12
         assert int(meter.counts.sum()) == queries
 
@@ -153,8 +147,8 @@ HALVES, QUARTERS = tensor([0, 0, 0, 0, 1, 1, 1, 1]), tensor([0, 0, 1, 1, 2, 2, 3
 
 def test_regions_are_given_back_whole_before_single_patches() -> None:
     victim = Additive(tensor([0.0, 0, 0, 0, 0, 0, 0, 9]), start=5)
-    env, state, meter = flipped(victim, [[1] * 8], victim.worth.expand(1, 8))
-    done = clean_up(env, state, worth_of(state), meter, regions=(HALVES, QUARTERS))
+    env, state, believes, meter = flipped(victim, [[1] * 8], victim.worth.expand(1, 8))
+    done = clean_up(env, state, believes, meter, regions=(HALVES, QUARTERS))
     assert done.assignment.tolist() == [[0, 0, 0, 0, 0, 0, 0, 1]]
     # the left half, then the right half in vain, its first quarter, its last in vain, patch 6, patch 7 in vain
     assert int(meter.counts[0, CLEANUP]) == 6
@@ -162,8 +156,8 @@ def test_regions_are_given_back_whole_before_single_patches() -> None:
 
 def test_a_region_that_holds_the_same_as_one_that_failed_is_not_tried_again() -> None:
     victim = Additive(tensor([9.0, 9, 0, 0, 0, 0, 0, 0]), start=5)
-    env, state, meter = flipped(victim, [[1, 0, 0, 0, 0, 0, 0, 0]], victim.worth.expand(1, 8))
-    clean_up(env, state, worth_of(state), meter, regions=(HALVES, QUARTERS))
+    env, state, believes, meter = flipped(victim, [[1, 0, 0, 0, 0, 0, 0, 0]], victim.worth.expand(1, 8))
+    clean_up(env, state, believes, meter, regions=(HALVES, QUARTERS))
     assert int(meter.counts[0, CLEANUP]) == 2  # as the left half, and as a single patch
 
 
@@ -171,8 +165,8 @@ def test_patience_ends_a_level_of_regions_and_goes_on_with_the_next() -> None:
     victim = Additive(
         tensor([0.0, 9, 0, 9, 0, 9, 0, 9]), start=30
     )  # every quarter is needed, half of the patches are not
-    env, state, meter = flipped(victim, [[1] * 8], victim.worth.expand(1, 8))
-    done = clean_up(env, state, worth_of(state), meter, patience=1, regions=(HALVES, QUARTERS))
+    env, state, believes, meter = flipped(victim, [[1] * 8], victim.worth.expand(1, 8))
+    done = clean_up(env, state, believes, meter, patience=1, regions=(HALVES, QUARTERS))
     assert done.assignment.tolist() == [[0, 1, 0, 1, 0, 1, 0, 1]]
     assert int(meter.counts[0, CLEANUP]) == 4  # one half, one quarter, the four idle patches at once, one needed patch
 
@@ -182,8 +176,8 @@ def test_with_regions_what_is_left_still_flips_and_is_needed(data: st.DataObject
     worth = tensor(data.draw(st.lists(st.integers(-2, 5), min_size=8, max_size=8)), dtype=torch.float32)
     total = float(worth.sum())
     victim = Additive(worth, start=total - 1)  # all eight flip it by one
-    env, state, meter = flipped(victim, [[1] * 8], worth.expand(1, 8))
-    done = clean_up(env, state, worth_of(state), meter, regions=(HALVES, QUARTERS))
+    env, state, believes, meter = flipped(victim, [[1] * 8], worth.expand(1, 8))
+    done = clean_up(env, state, believes, meter, regions=(HALVES, QUARTERS))
     assert float(victim.margin(done.assignment)) < 0
     for patch in done.assignment[0].nonzero().flatten().tolist():
         without = done.assignment.clone()

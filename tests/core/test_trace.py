@@ -191,8 +191,8 @@ def test_a_row_that_is_not_accepted_is_no_improvement() -> None:
     bank, row = torch.zeros(1, 2, 1, 3), torch.arange(1)
     state: State = env.start(row, row, row, bank, torch.ones(1), tensor([[1.0, 0.0]]))
     flipped = replace(state, margin=tensor([-1.0]), distance=tensor([2.0]))
-    kept, yes = torch.zeros(1), tensor([True])
-    outcome = StepOutcome(kept, ~yes, ~yes, ~yes)
+    no, yes = tensor([False]), tensor([True])
+    outcome = StepOutcome(no, no, no)
     trace.note(flipped, snapshot(flipped, outcome)(), QueryMeter(victim, 1, 9))
     assert trace.improvements == [[]]
     trace.note(flipped, snapshot(flipped, replace(outcome, accepted=yes))(), QueryMeter(victim, 1, 9))

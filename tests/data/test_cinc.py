@@ -11,8 +11,8 @@ import torch
 import wfdb
 from scipy.io import savemat
 
-from rlab.data.cinc import SNOMED
 from rlab.data.load import load
+from rlab.data.physionet import SNOMED
 from rlab.errors import OptionError
 
 TWELVE = ["I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6"]

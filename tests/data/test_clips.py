@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlab
-from rlab.data.decode import frame_indices, read_clip
+from rlab.data.clips import frame_indices, read_clip
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 from rlab.runs.understood import Understood

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.data import decode
-from rlab.data.decode import frame_indices, pick, read_clip
+from rlab.data import clips as decode
+from rlab.data.clips import frame_indices, pick, read_clip
 from rlab.data.load import load
 from rlab.data.source import Unreadable
 from rlab.data.take import parse_ranges
-from rlab.errors import DataError, OptionError
+from rlab.errors import OptionError
 from tests.data.clip_files import write
 
 
@@ -195,5 +195,5 @@ def test_invalid_groups(text: str) -> None:
 
 def test_clips_without_groups(tmp_path: Path) -> None:
     write(tmp_path / "run" / "a.mp4", [10])
-    with pytest.raises(DataError):
+    with pytest.raises(OptionError):
         load(tmp_path, groups="4-7")

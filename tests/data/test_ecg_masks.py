@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.ecg_masks import qrs_masks, segment_masks
+from rlab.data.ecg_masks import mark_masks, segment_masks
 from rlab.data.load import load
-from rlab.errors import DataError, InputError, MissingExtra, OptionError
+from rlab.errors import DataError, InputError, MissingExtra
 
 RATE = 250.0
 PEAKS = tuple(range(200, 2400, 220))
@@ -39,7 +39,7 @@ def beats(n: int = 2, marked: bool = True) -> Batch:
 
 
 def test_qrs_masks_have_the_requested_width():
-    mask = qrs_masks(beats(), half_width=0.1)
+    mask = mark_masks((PEAKS,) * 2, 2500, 25)
     assert mask.shape == (2, 2500)
     expected = torch.zeros(2500, dtype=torch.bool)
     for peak in PEAKS:
@@ -48,15 +48,14 @@ def test_qrs_masks_have_the_requested_width():
 
 
 def test_the_mask_of_a_peak_just_outside_reaches_in():
-    batch = beats(1)
-    near = Batch(x=batch.x[..., :100], y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((-4, 105, 130),))
-    assert qrs_masks(near)[0].nonzero().flatten().tolist() == [*range(9), *range(93, 100)]
+    assert mark_masks(((-4, 105, 130),), 100, 12)[0].nonzero().flatten().tolist() == [*range(9), *range(93, 100)]
 
 
 def test_the_masks_of_the_demo_follow_the_convention():
     batch = load("demo:ecg", limit=20)
     assert batch.masks is not None
-    assert (qrs_masks(batch) ^ batch.masks).sum(1).max() <= 1  # its R lies between two samples
+    assert batch.r_peaks is not None
+    assert (mark_masks(batch.r_peaks, 288, 18) ^ batch.masks).sum(1).max() <= 1  # its R lies between two samples
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -100,9 +99,6 @@ UNMARKED = SHORT | {"r_peaks": None}
 @pytest.mark.parametrize(
     ("call", "error", "sentence"),
     [
-        (lambda: qrs_masks(beats(1, marked=False)), DataError, "annotated R peaks"),
-        (lambda: qrs_masks(beats(1), half_width=0.0), OptionError, "a half width above 0 seconds, got 0"),
-        (lambda: segment_masks(beats(1), lead="V9"), OptionError, "there is no lead 'V9': the data have II, AVR"),
         (lambda: segment_masks(Batch(torch.zeros(1, 1, 200), **UNMARKED)), DataError, "at least 2 s, got 0.8 s"),
         (lambda: segment_masks(Batch(torch.rand(1, 3, 8, 8), SHORT["y"])), DataError, "known sampling rate"),
     ],

@@ -111,7 +111,7 @@ def test_a_source_reads_what_the_loader_reads(stored: tuple[Path, dict[str, Any]
     if whole.masks is not None:
         assert torch.equal(torch.cat([batch.masks for batch in batches if batch.masks is not None]), whole.masks)
     assert torch.equal(source[[5, 0, 6, 7]].x, whole.x[[5, 0, 6, 7]])
-    assert torch.equal(source.first(3)[:].x, whole.x[:3])
+    assert torch.equal(source.select(Take(3, order="first"))[:].x, whole.x[:3])
 
 
 @pytest.mark.parametrize("name", ["npz", "npy", "parquet", "webdataset"])

@@ -10,7 +10,6 @@ from skimage.filters import threshold_otsu
 from rlab.errors import OptionError
 from rlab.explanation.erasing import deal
 from rlab.explanation.maps import (
-    conjugate_gradients,
     even_grid,
     otsu,
     raise_patches,
@@ -82,15 +81,6 @@ def test_spreading_stops_at_edges():
     inside = torch.zeros(24, 24, dtype=torch.bool)
     inside[4:14, 4:14] = True
     assert shown[inside].min() > shown[~inside].max()
-
-
-def test_conjugate_gradients_solve():
-    draw = torch.Generator().manual_seed(0)
-    a = torch.rand(6, 6, generator=draw, dtype=torch.float64)
-    a = a @ a.T + torch.eye(6, dtype=torch.float64)
-    b = torch.rand(2, 6, generator=draw, dtype=torch.float64)
-    solved = conjugate_gradients(lambda u: u @ a, b)
-    torch.testing.assert_close(solved @ a, b)
 
 
 def test_a_dealt_map_keeps_values_and_follows_credit():

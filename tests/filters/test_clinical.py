@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import signal as scipy_signal
 
-from rlab.data.noise import read_noise
+from rlab.data.wfdb import read_noise
 from rlab.errors import OptionError
 from rlab.filters import Palette, find
 from rlab.filters.clinical import recorded_filter, reversal_filters

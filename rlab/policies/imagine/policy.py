@@ -164,9 +164,7 @@ def _make_plans(
     Zeros, the untouched input, stand for no plan. `memory` is the belief's before the first query, `unit` (n,) the simulator's
     initial margin.
     """
-    env = AttackEnv(
-        lambda x, phase, samples, assignment: simulator.mean_scores(x), replace(task, labels=False), keeps=False
-    )
+    env = AttackEnv(lambda x, phase, samples, assignment: simulator.mean_scores(x), replace(task, labels=False))
     clean, assignments, margins = simulator.mean_scores(state.x0), list[Tensor](), list[Tensor]()
     for aim in AIMS:
         # A margin that a noisy model must keep is just what a safe plan has to reach.
