@@ -22,6 +22,7 @@ STORED = PHASES[:3]  # those in the table of a run's samples
 class Account:
     """Queries of each sample by phase, and the budget that no sample exceeds."""
 
+    @torch.inference_mode(False)  # another thread writes into these tensors
     def __init__(self, samples: int, budget: int | None = None, journal: Journal | None = None) -> None:
         self.budget = budget
         self.journal = journal  # gets every answer, and knows those that an earlier process was given
@@ -52,6 +53,7 @@ class Account:
 class Call:
     """The rows of one call to a model: the samples they belong to, how often each was sent, and the answers."""
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         x: Tensor,
@@ -152,6 +154,7 @@ class Call:
         """The answers (n, k), with NaN for rows that were given up."""
         return self._unanswered() if self.answers is None else self.answers
 
+    @torch.inference_mode(False)
     def _unanswered(self) -> Tensor:
         if self.width is not None:
             return torch.full((len(self.x), self.width), math.nan, device=self.device)

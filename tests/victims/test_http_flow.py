@@ -207,6 +207,14 @@ def test_as_many_samples_step_together_as_requests_may_go_at_once() -> None:
     assert [chunk_size(attack, victim, batch) for victim in victims] == [32, 8, 32]
 
 
+def test_inference_mode_makes_no_difference(server: Server) -> None:
+    server.fail(Reply(503))
+    with one_by_one(server.url) as victim, torch.inference_mode():
+        meter = QueryMeter(victim, samples=24, budget=2)
+        assert torch.isfinite(meter(X, torch.arange(24), "search")).all()
+    assert int(meter.counts.sum()) == server.rows == 25
+
+
 def test_a_lost_answer_on_the_last_query_costs_its_sample_alone(server: Server, tmp_path: Path) -> None:
     server.plan = lambda number, busy: Reply(503 if 1 < number <= 5 else 200)
     np.savez(tmp_path / "data.npz", x=np.full((2, 1, 8, 8), 0.5, np.float32), y=np.zeros(2, np.int64))
