@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -152,7 +151,7 @@ class _Making:
         own = self.attack if isinstance(executor, InProcess) else None
         if todo:
             self.resume.begin()
-        with closing(executor.map(chunk_work, (plan, own), chunk_tasks(self.batch, todo))) as finished:
+        with executor.map(chunk_work, (plan, own), chunk_tasks(self.batch, todo)) as finished:
             for key, rows, stored in finished:
                 write_config(self.resume.folder, self.config)
                 if stored:

@@ -17,7 +17,7 @@ from rlab.learning.answers import Answers, source_names
 from rlab.results.kept import palette_of, rendered
 from rlab.results.result import AttackResult
 from rlab.storage import files
-from rlab.storage.journal import journal_path, read_proposals
+from rlab.storage.journal import journal_path, read_journal
 from rlab.storage.names import refuse_strange
 from rlab.storage.run_file import PARTS, reading
 from rlab.victims.answers import recognise, to_scores
@@ -37,6 +37,12 @@ class Proposals:
     def __getitem__(self, rows: Tensor) -> Proposals:
         return Proposals(self.sample[rows], self.assignment[rows], self.answers[rows])
 
+    @classmethod
+    def join(cls, parts: Sequence[Proposals]) -> Proposals:
+        return cls(
+            *(torch.cat([getattr(each, name) for each in parts]) for name in ("sample", "assignment", "answers"))
+        )
+
     @property
     def changed(self) -> Tensor:
         """(m,) bool: those that are not the untouched input."""
@@ -54,14 +60,22 @@ class Proposals:
 def kept_proposals(folder: Path, key: str, samples: int, grid: PatchGrid, entries: int) -> Proposals | None:
     """The answers in the journal that a run kept of a finished chunk of this many samples; None if it kept none."""
     path = journal_path(folder, key)
-    found = read_proposals(path)
-    if found is None or found.assignment is None:
+    parts = [
+        Proposals(each.samples, each.assignment, each.answers)
+        for _, each in read_journal(path)
+        if each.assignment is not None
+    ]
+    if len({(each.answers.shape[1], each.assignment.shape[1]) for each in parts}) != 1:
         return None
-    chosen = found.assignment
-    fits = chosen.shape[1] == len(grid) and int(chosen.max()) <= entries
-    if not fits or int(found.samples.min()) < 0 or int(found.samples.max()) >= samples:
+    found = Proposals.join(parts)
+    order = found.sample.argsort(stable=True)
+    found = found[order[~found.answers[order].isnan().any(1)]]  # failed ones are left out
+    if not len(found):
+        return None
+    fits = found.assignment.shape[1] == len(grid) and int(found.assignment.max()) <= entries
+    if not fits or int(found.sample.min()) < 0 or int(found.sample.max()) >= samples:
         raise FolderError(f"{path} does not fit the run: delete it to learn from the other answers")
-    return Proposals(found.samples, chosen, found.answers)
+    return found
 
 
 def earlier_answers(folders: Sequence[Path]) -> tuple[Answers, tuple[float, float], bool]:
@@ -115,7 +129,4 @@ def _in_journals(folder: Path, result: AttackResult, rows: list[int]) -> Proposa
             at = place[known.sample + first]
             parts.append(Proposals(at, known.assignment, known.answers)[at >= 0])
         first += samples
-    columns = [
-        torch.cat([getattr(each, name) for each in parts]) for name in ("sample", "assignment", "answers") if parts
-    ]
-    return Proposals(*columns) if columns else None
+    return Proposals.join(parts) if parts else None

@@ -9,7 +9,7 @@ import errno
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,7 +69,7 @@ def run_attack(
             for made, chunks in run.stages():
                 arguments = (made, samples.y, *run.arguments)
                 tasks = chunk_tasks(samples, chunks, run.sent)
-                with closing(run.executor.map(ChunkWork, arguments, tasks)) as parts:
+                with run.executor.map(ChunkWork, arguments, tasks) as parts:
                     for part in parts:
                         run.take(part)
         result = run.result() if folder is None else AttackResult.load(folder)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import socket
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from rlab.errors import MissingExtra, OptionError, optional
 from rlab.runs.worker import Remote
 
 HERE, FOUND = "local", "auto"  # a cluster that is started here, and the one that this machine belongs to
 FIRST_WORKER_SECONDS = 600.0  # how long to wait for the first worker
-_CONNECT_SECONDS = 5.0
 
 
 class RayCrew:
@@ -61,7 +58,6 @@ def joined(address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    _knock(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     more = {"include_dashboard": False} if address == HERE else {}
     try:
@@ -77,16 +73,3 @@ def joined(address: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-
-
-def _knock(address: str) -> None:
-    """Check that the address accepts connections; Ray itself would try for half a minute."""
-    parts = urlsplit(address)
-    if parts.hostname and parts.port:
-        try:
-            socket.create_connection((parts.hostname, parts.port), _CONNECT_SECONDS).close()
-        except OSError as error:
-            raise OptionError(
-                f"the cluster {address} does not answer ({error}): check that it runs and that its client port, usually "
-                "10001, is open to this machine"
-            ) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -30,7 +31,7 @@ Tasks = Iterable[Any]  # each has a `key`
 MakeWork = Callable[..., Work]  # called with a victim and further arguments
 
 
-# An executor: `with closing(executor.map(make, arguments, tasks)) as results` hands the tasks to `make(victim, *arguments)`.
+# An executor: `with executor.map(make, arguments, tasks) as results` hands the tasks to `make(victim, *arguments)`.
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class InProcess:
     def most_threads(self) -> int:
         return torch.get_num_threads()
 
-    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Generator[Any]:
-        yield from map(make(self.victim, *arguments), tasks)
+    @contextmanager
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
+        yield map(make(self.victim, *arguments), tasks)
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:
@@ -102,9 +104,13 @@ class Workers:
             return torch.get_num_threads()
         return 1 if self.options.cluster is not None else max(1, torch.get_num_threads() // self.count)
 
-    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Generator[Any]:
+    @contextmanager
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
         """Yield the results as they come; the arguments are pickled, so use names and plain values."""
-        start = partial(self._start, make, arguments)
+        with closing(self._results(partial(self._start, make, arguments), tasks)) as results:
+            yield results
+
+    def _results(self, start: Callable[[int, int], Start], tasks: Tasks) -> Generator[Any]:
         made: Iterator[tuple[str, Any]] = ((task.key, task) for task in tasks)
         if (first := next(made, None)) is None:
             return

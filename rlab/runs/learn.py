@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -125,26 +125,21 @@ class Lessons:
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
         """Learn in a folder that belongs to this configuration; None is a folder for the moment."""
-        if folder is None:
-            with TemporaryDirectory() as there:
-                return self._in_folder(Path(there) / "learned", {}, {})
-        question: dict[str, Any] = {}
-        if self.victim is not None and self.samples is not None:
-            question = {"the data": data_fingerprint(self.samples), "the model": Contents(self.victim)}
-        return self._in_folder(folder, config, question)
-
-    def _in_folder(self, folder: Path, config: Mapping[str, Any], inputs: dict[str, Any]) -> Simulator:
-        plan = self._plan()
-        if inputs:
-            inputs = inputs | {"the filters": Contents(plan and plan.palette)}
-        with open_run(folder, {"command": "learn", **config, **inputs}, paid=True) as resume:
+        plan, inputs = self._plan(), dict[str, Any]()
+        with ExitStack() as stack:
+            if folder is None:
+                folder, config = Path(stack.enter_context(TemporaryDirectory())) / "learned", {}
+            elif self.victim is not None and self.samples is not None:
+                inputs = {"the data": data_fingerprint(self.samples), "the model": Contents(self.victim)}
+                inputs["the filters"] = Contents(plan and plan.palette)
+            resume = stack.enter_context(open_run(folder, {"command": "learn", **config, **inputs}, paid=True))
             if not resume.is_finished:
                 resume.create()
                 write_config(folder, config)
                 self._learn(plan, self._stored(plan), resume).save(folder / FILE)
                 resume.finish(FILE)
             check_files(folder, FILE)
-        simulator = read_simulator(folder)
+            simulator = read_simulator(folder)
         if simulator.weak:
             give_notice(f"{simulator.weak}: attacks leave them out; learn with more queries or more inputs")
         return simulator

@@ -153,21 +153,6 @@ def read_journal(path: Path) -> list[tuple[int, Arrived]]:
     return found
 
 
-def read_proposals(path: Path) -> Arrived | None:
-    """The answers in a journal that came with assignments, by sample; failed ones are left out."""
-    parts = [
-        (each.samples, each.prints, each.answers, each.assignment)
-        for _, each in read_journal(path)
-        if each.assignment is not None
-    ]
-    if len({(answers.shape[1], assignment.shape[1]) for _, _, answers, assignment in parts}) != 1:
-        return None
-    samples, prints, answers, assignment = (torch.cat(column) for column in zip(*parts, strict=True))
-    order = samples.argsort(stable=True)
-    order = order[~answers[order].isnan().any(1)]
-    return Arrived(samples[order], prints[order], answers[order], 1, assignment[order]) if len(order) else None
-
-
 def begun_chunks(folder: Path, finished: Container[str] = ()) -> Iterator[tuple[int, list[Arrived]]]:
     """The first sample of each chunk that has a journal with answers and is not `finished`, by its name, and the answers."""
     for path in sorted((folder / PARTS).glob("*.journal")):

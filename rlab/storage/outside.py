@@ -111,16 +111,12 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.count, self.depth = 0, 0
+        self.count = 0
         self.sizes: dict[int, int] = {}  # number of values in each finished node
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         is_alias, before = self.check_event(yaml.AliasEvent), self.count
-        self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise yaml.YAMLError(f"expected at most {MOST_DEPTH} levels of nesting, got more")
         node = super().compose_node(parent, index)
-        self.depth -= 1
         if is_alias and id(node) not in self.sizes:
             raise yaml.YAMLError("an alias refers to a value that contains it")
         self.count += self.sizes[id(node)] if is_alias else 1

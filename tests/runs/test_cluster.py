@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
 import sys
 import time
 import warnings
@@ -56,7 +55,8 @@ def test_the_number_of_workers_that_fit() -> None:
 
 def test_a_finished_run_does_not_connect() -> None:
     crew = Workers(check(WorkerOptions, {"cluster": "ray://127.0.0.1:9"}), ModelOptions(name="demo:digits"), (0, 1), "")
-    assert list(crew.map(worker, (), ())) == []
+    with crew.map(worker, (), ()) as results:
+        assert list(results) == []
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://", "ray://host", "ray://host:port", "http://host:1", ""])
@@ -70,12 +70,12 @@ def test_an_invalid_address_is_refused(address: str) -> None:
 def test_an_address_that_does_not_answer_raises_one_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
-    with socket.socket() as taken:  # bound, but nobody listens
-        taken.bind(("127.0.0.1", 0))
-        shown = attack(data, tmp_path / "run", "--cluster", f"ray://127.0.0.1:{taken.getsockname()[1]}")
+    init = mock.Mock(side_effect=ConnectionError("ray client connection timeout\nand more"))
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    shown = attack(data, tmp_path / "run", "--cluster", "ray://127.0.0.1:9")
     assert shown.code == 2
-    assert shown.err.count("does not answer") == 1
+    assert shown.err.count("cannot join the cluster ray://127.0.0.1:9: ray client connection timeout (if it") == 1
     assert not (tmp_path / "run").exists()
 
 

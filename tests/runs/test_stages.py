@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,9 @@ def test_in_memory_and_in_a_folder(folder: Path) -> None:
 class Shuffled(InProcess):
     """Runs tasks in another order and each with its own copy of the model, as several workers would."""
 
-    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Generator[Any]:
-        return (make(exact_victim(2), *arguments)(task) for task in reversed(list(tasks)))
+    @contextmanager
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
+        yield (make(exact_victim(2), *arguments)(task) for task in reversed(list(tasks)))
 
 
 def test_the_order_of_chunks_does_not_matter(folder: Path, tmp_path: Path) -> None:
