@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -48,7 +49,7 @@ def _ending(name: str) -> str:
 
 
 def _below(folder: str | Path, prefix: str = "") -> Iterator[str]:
-    with os.scandir(folder) as entries:
+    with suppress(PermissionError), os.scandir(folder) as entries:  # such as lost+found
         for entry in entries:
             if entry.name.startswith(".") or entry.name in SYSTEM:
                 continue

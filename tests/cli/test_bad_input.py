@@ -139,7 +139,7 @@ CASES = [
     Case("missing labels", f"{DIGITS} images --labels nowhere.csv", ("nowhere.csv",)),
     Case("empty folder", f"{DIGITS} empty", ("empty", "holds no")),
     Case("corrupt image", f"{DIGITS} images", ("1 of 2 images cannot be read", "b.png")),
-    Case("corrupt video", "demo:clips clips", ("none of 1 clips can be decoded", "a.mp4")),
+    Case("corrupt video", "demo:clips clips", ("none of 1 samples can be read", "a.mp4")),
     Case("corrupt record", "demo:ecg ecg", ("100",)),
     Case("corrupt array", f"{DIGITS} cut.npz", ("cut.npz",)),
     Case("corrupt graph", f"broken.onnx {DIGITS}", ("broken.onnx", "ONNX")),

@@ -121,15 +121,14 @@ def coco_files(folder: Path) -> list[Path]:
     return [path for pattern in patterns for path in sorted(folder.glob(pattern)) if _looks_like_coco(path)]
 
 
-def find_coco(folder: Path, split: str | None = None) -> Path | None:
-    """The COCO file of a folder, with `split` in its path if that is given; None if there is none."""
-    found = coco_files(folder)
-    if split is not None:
-        found = [path for path in found if split in path.relative_to(folder).as_posix()]
-    if len(found) > 1:
-        names = ", ".join(path.relative_to(folder).as_posix() for path in found[:5])
-        raise OptionError(f"{str(folder)!r} holds several COCO files ({names}): pass one as labels, or a split")
-    return found[0] if found else None
+def read_coco_folder(folder: Path, split: str | None = None, images: Path | None = None) -> Annotations:
+    """Read the COCO file of a folder, with `split` in its path if that is given."""
+    names = [path.relative_to(folder).as_posix() for path in coco_files(folder)]
+    chosen = [name for name in names if split is None or split in name]
+    if len(chosen) != 1:
+        several = f"holds several COCO files ({', '.join(chosen[:5])})" if chosen else f"has no split {split!r}"
+        raise OptionError(f"{str(folder)!r} {several}: pass one as labels, or another split")
+    return read_coco(folder / chosen[0], images)
 
 
 def _looks_like_coco(path: Path) -> bool:
@@ -176,8 +175,9 @@ def find_xml(folder: Path) -> Path | None:
     return next((folder / name for name in XML_FOLDERS if any((folder / name).glob("*.xml"))), None)
 
 
-def read_voc(folder: Path, home: Path, split: str | None = None, images: Path | None = None) -> Annotations:
-    """Read every XML in the folder `home`, or those that ImageSets/Main/<split>.txt lists."""
+def read_voc(folder: Path, split: str | None = None, images: Path | None = None) -> Annotations:
+    """Read every XML, or those that ImageSets/Main/<split>.txt lists."""
+    home = find_xml(folder) or folder
     listed = None if split is None else listed_in(folder, "Main", split)
     files = sorted(home.glob("*.xml")) if listed is None else [inside(home, f"{stem}.xml") for stem in listed]
     places = [images] if images is not None else [folder / "JPEGImages", folder / "images", home, folder]

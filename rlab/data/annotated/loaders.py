@@ -21,10 +21,10 @@ from rlab.data.annotated.files import (
     Picture,
     Thing,
     coco_files,
-    find_coco,
     find_xml,
     listed_in,
     read_coco,
+    read_coco_folder,
     read_voc,
     with_stem,
 )
@@ -40,6 +40,8 @@ from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import IGNORED, encode_map
 
+# What a folder with boxes may hold, and who reads it
+READERS = ((is_yolo, read_yolo), (find_xml, read_voc), (coco_files, read_coco_folder))
 VISIBLE = 0.5  # an object of which the crop leaves a smaller share is left out
 ORIENTATION, SWAPPED = 274, (5, 6, 7, 8)  # an EXIF tag, and its values for which height and width are exchanged
 IMAGE_FOLDERS = ("images", "JPEGImages", "image", "img")
@@ -104,7 +106,7 @@ def has_boxes(place: Place) -> bool:
     path = place.path
     if not path.is_dir():
         return path.suffix.lower() == ".json"
-    return is_yolo(path) or find_xml(path) is not None or bool(coco_files(path))
+    return any(holds(path) for holds, _ in READERS)
 
 
 def read_annotations(source: BoxOptions) -> Annotations:
@@ -114,12 +116,9 @@ def read_annotations(source: BoxOptions) -> Annotations:
         return read_coco(Path(source.labels), images or (path if path.is_dir() else None))
     if path.is_file():
         return read_coco(path, images)
-    if is_yolo(path):
-        return read_yolo(path, source.split)
-    if (home := find_xml(path)) is not None:
-        return read_voc(path, home, source.split, images)
-    if (file := find_coco(path, source.split)) is not None:
-        return read_coco(file, images)
+    for holds, read in READERS:
+        if holds(path):
+            return read(path, source.split, images)
     expected = "a COCO file (labels=FILE.json), Annotations/*.xml, or labels/*.txt beside images"
     raise DataError(f"the folder {source.path!r} holds no boxes: expected {expected}")
 

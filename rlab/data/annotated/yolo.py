@@ -35,7 +35,7 @@ def is_yolo(folder: Path) -> bool:
     return any((place / "images").is_dir() and any((place / "labels").rglob("*.txt")) for place in places)
 
 
-def read_yolo(folder: Path, split: str | None = None) -> Annotations:
+def read_yolo(folder: Path, split: str | None = None, _: Path | None = None) -> Annotations:
     """Read all images, or those of a split: `images/<split>` with `labels/<split>`, or `<split>/images` with its `labels`."""
     images, labels = _folders(folder, split)
     declared = _declared(folder)
