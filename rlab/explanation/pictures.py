@@ -76,9 +76,9 @@ class Overlay:
         """Panels of the input under its map; of a clip, the frames with the largest shares of the map."""
         title = self.title.replace("\n", ", ")
         if not self.layers.clip:
-            return [View(title, self.layers)]
+            return [View(title, self.layers, "map")]
         best = sorted(self.layers.weight.argsort(kind="stable")[: -FRAMES - 1 : -1].tolist())
-        return [View(f"{self.layers.name(frame)}, {title}", self.layers, frame=frame) for frame in best]
+        return [View(f"{self.layers.name(frame)}, {title}", self.layers, "map", frame) for frame in best]
 
     def figure(self) -> Figure:
         """The input under its map; twelve leads on a page to print, at 25 mm/s and 10 mm/mV."""

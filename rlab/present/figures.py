@@ -15,14 +15,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from rlab.present.chart import Chart, look
 from rlab.present.inline import opened
 from rlab.present.layers import SMOOTH_FROM, Layers, Mark, Version
 from rlab.present.page import Bars, Beside, Block, Charts, Gallery, Page, Picture
 from rlab.present.sheet import Sheet, lay_out
-from rlab.present.style import BEFORE, INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
+from rlab.present.style import BEFORE, INK, LETTERS, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
 from rlab.present.table import text
 from rlab.present.viewer import Answer
 from rlab.storage.files import replacing
@@ -46,19 +45,11 @@ class View:
 class Answers:
     """What a model answers before and after."""
 
-    answers: Sequence[Answer]
-    unit: str
-
-
-@dataclass(frozen=True)
-class Frames:
-    """By colour, the number of distorted patches in each frame of a clip."""
-
     title: str
-    counts: Mapping[str, Any]
+    answers: Sequence[Answer]
 
 
-Panel = Chart | Bars | Picture | View | Answers | Frames
+Panel = Chart | Bars | Picture | View | Answers
 
 
 def draw_panels(lines: Sequence[str], rows: Sequence[Sequence[Panel]]) -> Figure:
@@ -75,8 +66,7 @@ def draw_panels(lines: Sequence[str], rows: Sequence[Sequence[Panel]]) -> Figure
                 if isinstance(panel, Chart):
                     names |= {curve.name: number for number, curve in enumerate(panel.curves) if curve.name}
                 ax = figure.add_subplot(spots[at])
-                if not isinstance(panel, Answers):
-                    ax.set_title(textwrap.fill(plain(panel.title, 150), max(16, int(11 * own[at]))))
+                ax.set_title(textwrap.fill(plain(panel.title, 150), max(16, int(LETTERS * own[at]))))
                 _draw(ax, panel)
         curves = [Line2D([], [], label=plain(name, 40), **look(number)) for name, number in names.items()]
         views = [panel.layers for row in rows for panel in row if isinstance(panel, View)]
@@ -86,10 +76,9 @@ def draw_panels(lines: Sequence[str], rows: Sequence[Sequence[Panel]]) -> Figure
 
 def legend(views: Sequence[Layers]) -> list[Patch | Line2D]:
     """What the lines of signals, the marks and the colours of maps mean."""
-    both = [layers for layers in views if layers.signal and layers.after is not None][:1]
-    handles: list[Patch | Line2D] = [
-        Line2D([], [], color=colour, label=name) for _ in both for colour, name in ((BEFORE, "before"), (INK, "after"))
-    ]
+    compared = any(layers.after is not None for layers in views)
+    both = ((BEFORE, "before"), (INK, "after")) if compared else ()
+    handles: list[Patch | Line2D] = [Line2D([], [], color=colour, label=name, linewidth=2.5) for colour, name in both]
     marks = dict.fromkeys((mark.colour, mark.hatch, mark.name) for layers in views for mark in layers.marks)
     for colour, hatch, name in marks:
         handles.append(
@@ -118,7 +107,7 @@ def save_drawings(drawings: Mapping[str, Callable[[], Figure]], folder: Path, *k
 def draw_page(page: Page) -> Figure:
     """The charts, bars and pictures of a page as one figure, below its title, lead and key figures."""
     key = [f"{each.name}: {text(each.value)}{each.unit}" for each in page.numbers]
-    lines = [plain(page.title, 80), *flow([plain(each, 200) for each in (page.lead, *key) if each], WIDE - 0.25)]
+    lines = [plain(page.title, 80), *flow([plain(each, 200) for each in (page.lead, *key) if each], WIDE)]
     rows = [row for section in page.sections for block in section.blocks for row in _rows(block)]
     return draw_panels(lines, rows)
 
@@ -146,7 +135,7 @@ def _height(panel: Panel, width: float) -> float:
     if isinstance(panel, Bars):
         return 0.6 + 0.27 * max(len(panel.bars), LEAST_BARS)
     if not isinstance(panel, View):
-        return 2.5 if isinstance(panel, Answers | Frames) else HEIGHT
+        return 2.5 if isinstance(panel, Answers) else HEIGHT
     across, down = lay_out(panel.layers).size if panel.layers.signal else panel.layers.x.shape[:-3:-1]
     return min(0.3 + width * down / across, TALLEST)
 
@@ -157,13 +146,19 @@ def _draw(ax: Axes, panel: Panel) -> None:
             panel.draw(ax)
             ax.set(xlabel=panel.x, ylabel=panel.y)
         case Bars():
-            _draw_bars(ax, panel)
+            values = [bar.share for bar in panel.bars], [bar.text for bar in panel.bars]
+            _draw_rows(
+                ax, [plain(bar.name, 36) for bar in panel.bars], [(*values, [bar.colour or INK for bar in panel.bars])]
+            )
         case View():
             draw_view(ax, panel)
         case Answers():
-            _draw_answers(ax, panel)
-        case Frames():
-            _draw_frames(ax, panel)
+            both = [one.before for one in panel.answers], [one.after for one in panel.answers]
+            series = [
+                (each, [f"{value:.2f}" for value in each], colour)
+                for each, colour in zip(both, (BEFORE, INK), strict=True)
+            ]
+            _draw_rows(ax, [textwrap.fill(plain(one.name, 36) + " ✓" * one.true, 18) for one in panel.answers], series)
         case Picture():
             ax.imshow(opened(panel.src))
             below = panel.caption if panel.ramp is None else f"{panel.ramp.low} to {panel.ramp.high}"
@@ -185,8 +180,6 @@ def draw_view(ax: Axes, view: View) -> None:
     ends = (0, shown.shape[1], shown.shape[0], 0)
     how: dict[str, Any] = {"interpolation": "antialiased" if smooth else "nearest", "extent": ends}
     ax.imshow(shown, **how)
-    if layers.heat is not None:
-        ax.imshow(layers.overlay[view.frame], **how)
     ax.set(xticks=[], yticks=[])
     draw_marks(ax, [mark for mark in layers.marks if mark.at(view.frame) and view.version in mark.versions])
     ax.set(xlim=ends[:2], ylim=ends[2:])
@@ -203,49 +196,14 @@ def draw_marks(ax: Axes, marks: Sequence[Mark]) -> None:
         )
 
 
-def _draw_bars(ax: Axes, bars: Bars) -> None:
-    at = np.arange(len(bars.bars))
-    drawn = ax.barh(at, [bar.share for bar in bars.bars], 0.62, color=[bar.colour or INK for bar in bars.bars])
-    ax.bar_label(drawn, [bar.text for bar in bars.bars], padding=3, fontsize=8.5)
-    ax.set_yticks(at, [plain(bar.name, 36) for bar in bars.bars])
-    ax.set(xlim=(0, 1.25), xticks=[], ylim=(max(len(at), LEAST_BARS) - 0.4, -0.6))
+def _draw_rows(ax: Axes, names: Sequence[str], series: Sequence[tuple[Sequence[float], Sequence[str], Any]]) -> None:
+    """Rows of bars, one for each series of values, words and colours."""
+    at, thick = np.arange(len(names)), 0.7 / len(series)
+    for k, (values, words, colours) in enumerate(series):
+        drawn = ax.barh(at + (k + 0.5) * 1.1 * thick - 0.4, values, thick, color=colours)
+        ax.bar_label(drawn, words, padding=3, fontsize=8)
+    ax.set_yticks(at, names)
+    widest = max((value for values, *_ in series for value in values), default=1.0)
+    ax.set(xlim=(None, 1.25 * widest), xticks=[], ylim=(max(len(names), LEAST_BARS) - 0.4, -0.6))
     tidy(ax, ())
     ax.tick_params(axis="y", length=0)
-
-
-def _draw_answers(ax: Axes, panel: Answers) -> None:
-    """Bars before and after; what is true is marked."""
-    shown = panel.answers
-    at = np.arange(len(shown))
-    for offset, colour, name in ((-0.2, BEFORE, "before"), (0.2, INK, "after")):
-        values = [one.before if name == "before" else one.after for one in shown]
-        drawn = ax.barh(at + offset, values, 0.36, color=colour, label=name)
-        ax.bar_label(drawn, [f"{value:.2f}" for value in values], padding=3, fontsize=8)
-    ax.set_yticks(at, [_broken(one.name + (" ✓" if one.true else "")) for one in shown])
-    for label, one in zip(ax.get_yticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if one.true else "normal")
-    ax.set(ylim=(max(len(shown), 3) - 0.4, -0.6), xlabel=panel.unit)
-    if all(one.range == (0.0, 1.0) for one in shown):
-        ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1])
-    ax.legend(
-        fontsize=8.5, loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, borderaxespad=0.0, handlelength=0.9
-    )
-    tidy(ax)
-    ax.tick_params(axis="y", length=0)
-
-
-def _broken(name: str, width: int = 16) -> str:
-    """Break long names into two lines."""
-    cut = name.rfind(" ", 0, width + 1)
-    return name if len(name) <= width or cut <= 0 else f"{name[:cut]}\n{name[cut + 1 :]}"
-
-
-def _draw_frames(ax: Axes, panel: Frames) -> None:
-    below = np.zeros(1)
-    for colour, counts in panel.counts.items():
-        ax.bar(np.arange(len(counts)) + 1, counts, 0.92, bottom=below, color=colour, edgecolor="white", linewidth=0.4)
-        below = below + counts
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.set_xlabel("frame")
-    tidy(ax)

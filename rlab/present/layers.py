@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Rectangle = tuple[float, float, float, float]  # left, top, width, height
-Version = Literal["original", "perturbed", "difference", "marked"]
+Version = Literal["original", "perturbed", "difference", "marked", "map"]
 FULL = 0.5  # a change of the probability that gets the full colour
 OVER, SIGNED, STRONGEST = "autumn_r", "bwr", 0.85  # colours of maps and of effects, opacity of the highest value
 FACTORS = tuple(step * 10**power for power in range(5) for step in (1, 2, 5))
@@ -33,7 +33,7 @@ class Mark:
     hatch: str = ""  # for entries that share a colour with another
     frame: bool = False  # an outline in full colour, such as the box of an object
     strength: float = 1.0  # of the shade
-    versions: tuple[Version, ...] = ("marked",)  # that show the mark
+    versions: tuple[Version, ...] = ("marked", "map")  # that show the mark
 
     @property
     def path(self) -> str:
@@ -95,7 +95,7 @@ class Layers:
         """The legend of the map."""
         if self.heat is None:
             return None
-        colours = [to_hex(each, keep_alpha=True) for each in map_colours(np.linspace(-self.signed, 1, 7), self.signed)]
+        colours = legend_colours(np.linspace(-self.signed, 1, 7), self.signed)
         low, high = (f"{FULL:g} against the class", f"{FULL:g} for it") if self.signed else ("unimportant", "important")
         return Ramp(colours, low, high)
 
@@ -118,8 +118,12 @@ class Layers:
         before, after = (frames[frame] for frames in self.frames)
         if version == "difference":
             return (0.5 + 0.5 * self.factor * (after - before)).clip(0, 1)
-        if version == "marked" and self.heat is None:  # paler, so that marks stand out
+        if version == "marked":  # paler, so that marks stand out
             return (0.35 + 0.65 * (0.25 * after + 0.75 * after.mean(-1, keepdims=True))).astype(after.dtype)
+        if version == "map":
+            over = self.overlay[frame]
+            mixed: Array = before + over[..., 3:] * (over[..., :3] - before)
+            return mixed
         return before if version == "original" else after
 
     @property
@@ -163,6 +167,10 @@ def map_colours(heat: NDArray[np.floating], signed: bool) -> Array:
     colours = matplotlib.colormaps[SIGNED](0.5 + heat / 2) if signed else matplotlib.colormaps[OVER](heat)
     opacity = STRONGEST * (np.abs(heat) if signed else heat**2)
     return np.concatenate([colours[..., :3], opacity[..., None]], -1).astype(np.float32)
+
+
+def legend_colours(heat: NDArray[np.floating], signed: bool = False) -> list[str]:
+    return [to_hex(each, keep_alpha=True) for each in map_colours(heat, signed)]
 
 
 def to_colours(values: Array) -> Array:

@@ -72,7 +72,7 @@ class Sheet:
         else:
             note = f"Each lead is {self.high / self.unit:.3g} {self.layers.unit}".rstrip() + " high."
         left_out = len(self.layers.x) - len(self.cells)
-        return note + (f" These {len(self.cells)} of {len(self.layers.x)} channels changed most." if left_out else "")
+        return note + (f" These {len(self.cells)} of {len(self.layers.x)} channels matter most." if left_out else "")
 
     @cached_property
     def factor(self) -> int:
@@ -186,9 +186,9 @@ def _draw_grid(ax: Axes, across: Any, down: Any, size: tuple[float, float], colo
 
 
 def lay_out(layers: Layers) -> Sheet:
-    """All leads in full length, or those that changed most; in columns if that makes them larger."""
-    change = np.abs(layers.change).sum(1)
-    leads = sorted(np.argsort(-change, kind="stable")[:MOST_LEADS].tolist())
+    """All leads in full length, or those that matter most; in columns if that makes them larger."""
+    weight = np.abs(layers.change if layers.heat is None else layers.heat).sum(1)
+    leads = sorted(np.argsort(-weight, kind="stable")[:MOST_LEADS].tolist())
     both = np.stack([layers.x, layers.x + layers.change])[:, leads]
     low, high = both.min((0, 2)), both.max((0, 2))
     span, points = 1.15 * float((high - low).max()) or 1.0, layers.x.shape[1]

@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 
 DPI = 125
 WIDE = 12.8  # inches, 1600 px
-TITLE_SIZE = 11.5
+LETTERS = 10.5  # per inch of running text, at least
 INK, QUIET, BEFORE = "#1f2328", "#59636e", "#0072b2"
 LINE, COARSE, FINE, PAPER = "#d8dee4", "#e9b0a7", "#f7deda", "#fffaf9"  # grids, and ECG paper
 CHANGE = "#b35900"
@@ -79,10 +79,6 @@ def hatch(entry: int) -> str:
     return HATCHES[(entry - 1) // len(HUES) % len(HATCHES)]
 
 
-def swatch(colour: str, hatching: str, label: str, alpha: float = 0.35) -> Patch:
-    return Patch(facecolor=(colour, alpha), edgecolor=colour, hatch=hatching, linewidth=1.2, label=label)
-
-
 def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
     """A legend below the figure in as many columns as fit, limited to entries that look different."""
     most = len(HUES) * len(HATCHES) + 3
@@ -90,8 +86,8 @@ def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
         more = Patch(facecolor="none", edgecolor="none", label=f"and {len(handles) - most} more")
         handles = [*handles[:most], more]
     if handles:
-        widest = 0.6 + max(width_of(str(handle.get_label()), 9.0) for handle in handles)
-        columns = max(1, min(len(handles), int((figure.get_figwidth() - 0.2) / widest)))
+        widest = 0.6 + max(len(str(handle.get_label())) for handle in handles) / LETTERS
+        columns = max(1, min(len(handles), int(figure.get_figwidth() / widest)))
         figure.legend(handles=list(handles), loc="outside lower left", ncols=columns, columnspacing=1.4)
 
 
@@ -105,7 +101,7 @@ def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
 
 def headed_figure(width: float, lines: Sequence[str], heights: Sequence[float], margin: float) -> tuple[Figure, Any]:
     """A figure with a header, and the cells of rows with these heights in inches."""
-    heights = [0.3 + 0.2 * (len(lines) - 1), *heights]
+    heights = [0.35 + 0.22 * (len(lines) - 1), *heights]
     figure = new_figure(width, sum(heights) + margin)
     cells = figure.add_gridspec(len(heights), 1, height_ratios=heights)
     _write_header(figure, cells[0], lines)
@@ -118,25 +114,15 @@ def _write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> N
     ax.axis("off")
     ax.set_gid("header")
     for i, line in enumerate(lines):
-        size, weight = (TITLE_SIZE, "bold") if i == 0 else (9.5, "normal")
+        size, weight = (11.5, "bold") if i == 0 else (9.5, "normal")
         at = (0, -0.5 if i == 0 else -5.0 - 14.4 * i)
         text = ax.annotate(line, (0, 1), at, xycoords="axes fraction", textcoords="offset points", va="top")
         text.set(fontsize=size, fontweight=weight, in_layout=False)
 
 
-def flow(parts: Sequence[str], inches: float, size: float = 9.5, weight: str = "normal") -> list[str]:
+def flow(parts: Sequence[str], inches: float) -> list[str]:
     """Join parts by dots into lines that fit the width."""
-    room = 0.985 * inches - 0.35  # letters snap to pixels, so a line is slightly wider than measured
-    letters = int(room * 72 / (0.7 * size))  # for parts that must be broken
-    lines: list[str] = []
-    for part in parts:
-        for at, piece in enumerate([part] if width_of(part, size, weight) <= room else textwrap.wrap(part, letters)):
-            longer = f"{lines[-1]}  ·  {piece}" if lines else ""
-            if lines and not at and width_of(longer, size, weight) <= room:
-                lines[-1] = longer
-            else:
-                lines.append(piece)
-    return lines
+    return textwrap.wrap("\u00a0\u00a0·  ".join(parts), int(LETTERS * inches))
 
 
 def plain(text: str, limit: int = 60) -> str:
@@ -147,19 +133,7 @@ def plain(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[len(text) - half :]}"
 
 
-def width_of(text: str, size: float, weight: str = "normal") -> float:
-    """Inches."""
-    font = font_manager.get_font(font_file(weight))
-    font.set_size(size, 72)
-    font.set_text(text)
-    return float(font.get_width_height()[0]) / 64 / 72
-
-
-@cache
-def font_file(weight: str) -> str:
-    return str(font_manager.findfont(font_manager.FontProperties(family="DejaVu Sans", weight=weight)))
-
-
 @cache
 def _signs() -> frozenset[int]:
-    return frozenset(font_manager.get_font(font_file("normal")).get_charmap())
+    file = font_manager.findfont(font_manager.FontProperties(family="DejaVu Sans"))
+    return frozenset(font_manager.get_font(str(file)).get_charmap())

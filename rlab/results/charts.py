@@ -9,16 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import matplotlib
 import numpy as np
-from matplotlib.colors import to_hex
 from torch import Tensor
 
 from rlab.core.trace import DISTANCE_NAMES, Improvements
 from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
 from rlab.present.inline import image_address, to_image
-from rlab.present.layers import Ramp, scaled, to_colours, value_range
+from rlab.present.layers import Layers, Ramp, legend_colours
 from rlab.present.page import Bar, Bars, Picture
 from rlab.present.style import hue
 from rlab.present.table import number
@@ -27,9 +25,7 @@ from rlab.results.data import ResultData
 from rlab.stats import Floats
 
 MOST_BARS = 14
-COLOURS, STEPS = "magma", 6  # of the map of places
-OPAQUE = 0.65  # of the map; the mean input shines through
-MOST = 64  # inputs in the mean
+MOST = 64  # inputs in the mean below the map of places
 SIDE = 384  # pixels
 
 
@@ -152,20 +148,11 @@ def _where(result: ResultData, share: Floats) -> Picture:
     often = f"{most:.0%} of flipped samples" if image else f"{number(most)} patches of a flipped sample"
     high, wide = setting.size[-2:]
     spread = (flat / most).repeat(setting.patch[-2], 0).repeat(setting.patch[-1], 1)[:high, :wide]
-    colours = matplotlib.colormaps[COLOURS]
-    mean, under = _mean(result)
-    mixed = colours(spread)[..., :3] if mean is None else (1 - OPAQUE) * mean + OPAQUE * colours(spread)[..., :3]
-    ramp = Ramp([to_hex(colours(k / (STEPS - 1))) for k in range(STEPS)], "never", often)
-    about = f"how often each place is distorted, at most {often}"
-    return Picture(image_address(to_image(mixed, SIDE)), about, "Where", under, ramp=ramp)
-
-
-def _mean(result: ResultData) -> tuple[Floats | None, str]:
-    """(h, w, 3): the mean of flipped inputs, and of the frames of clips, with a caption; none if inputs were not kept."""
     rows = [i for i in result.succeeded.nonzero().flatten().tolist() if result.inputs.has(i)][:MOST]
-    if not rows:
-        return None, ""
-    x = result.inputs.read(rows)[0].float().mean(0).cpu().numpy()
-    x = x.mean(1) if x.ndim > 3 else x
-    mean: Floats = to_colours(scaled(x, value_range(result.setting.bounds, x))).astype(np.float64)
-    return mean, f"Over the mean of {len(rows):,} flipped input{'s' if len(rows) > 1 else ''}."
+    under = f"Over the mean of {len(rows):,} flipped input{'s' if len(rows) > 1 else ''}." if rows else ""
+    x = result.inputs.read(rows)[0].float().mean(0).cpu().numpy() if rows else np.zeros((1, high, wide), np.float32)
+    layers = Layers(x.mean(1) if x.ndim > 3 else x, setting.bounds, heat=np.sqrt(spread).astype(np.float32))
+    ramp = Ramp(legend_colours(np.sqrt(np.linspace(0, 1, 7))), "never", often)  # seldom distorted places show, too
+    picture = image_address(to_image(layers.seen("map"), SIDE))
+    about = f"how often each place is distorted, at most {often}"
+    return Picture(picture, about, "Where", under, ramp=ramp)

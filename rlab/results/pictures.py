@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import ImageDraw
 
 from rlab.core.status import Status
 from rlab.predictions.kinds import Prediction
-from rlab.present.figures import Answers, Frames, Panel, View, draw_panels
+from rlab.present.figures import Answers, Panel, View, draw_panels
 from rlab.present.inline import address, figure_png, image_address, to_image
 from rlab.present.layers import SMOOTH_FROM, Array, Layers, Version, magnification
 from rlab.present.page import Picture, Strip, Triple
@@ -43,19 +43,23 @@ _UNITS: dict[Prediction, str] = {
 def draw_sample(result: ResultData, index: int) -> Figure:
     """The sample before and after, its distorted patches, and the model's output."""
     sample = Sample.of(result, index)
-    layers, answers = sample.layers, Answers(sample.answers()[:TOP], _UNITS[sample.setting.target])
+    layers, answers = sample.layers, Answers(_UNITS[sample.setting.target], sample.answers()[:TOP])
     if layers.signal:
-        return draw_panels(sample.title(WIDE - 0.25), [[View("", layers), answers]])
+        return draw_panels(sample.title(WIDE), [[View("", layers), answers]])
     names = {version: name.format(layers.factor) for version, name in VERSIONS.items()}
     if not layers.clip:
         views: list[Panel] = [View(name + layers.note, layers, version) for version, name in names.items()]
         return draw_panels(sample.title(WIDE), [[*views, answers]])
+    frames = {frame: f", {layers.name(frame)}" for frame in pick_frames(layers)}
+    counts = {frame: f"{layers.weight[frame]:.0f} distorted patches" for frame in frames}
     rows: list[list[Panel]] = [
-        [View(f"{name}, {layers.name(frame)}", layers, version, frame) for frame in pick_frames(layers)]
-        for version, name in {**names, "marked": "patches"}.items()
+        [
+            View((counts[frame] if version == "marked" else name) + when, layers, version, frame)
+            for frame, when in frames.items()
+        ]
+        for version, name in names.items()
     ]
-    frames = Frames("distorted patches in each frame", layers.by_frame)
-    return draw_panels(sample.title(WIDE, clip_facts(sample)), [*rows, [frames, answers]])
+    return draw_panels(sample.title(WIDE), [*rows, [answers]])
 
 
 def pick_frames(layers: Layers) -> list[int]:
@@ -63,13 +67,6 @@ def pick_frames(layers: Layers) -> list[int]:
     count = layers.weight
     stretches = np.array_split(np.arange(len(count)), min(COLUMNS, len(count)))
     return [int(s[len(s) // 2] if (count[s] == count[s].max()).all() else s[count[s].argmax()]) for s in stretches]
-
-
-def clip_facts(sample: Sample) -> list[str]:
-    """MAP (of values in [0, 1]) where values have bounds, Linf, and how many frames are distorted."""
-    far = [f"MAP {sample.final['map255'] / 255:.3g}"] if sample.setting.bounded else []
-    weight = sample.layers.weight
-    return [*far, f"Linf {sample.final['linf']:.3g}", f"{int((weight > 0).sum())} of {len(weight)} frames"]
 
 
 def render_episode(x0: Array, x: Array, bounds: tuple[float, float]) -> NDArray[np.uint8]:
@@ -155,16 +152,13 @@ def small_pictures(layers: Layers) -> tuple[tuple[str, str, str], str]:
 
 def _small(layers: Layers, version: Version, frame: int) -> str:
     """A small picture with the outlines that belong to it, such as boxes."""
-    seen = layers.seen(version, frame).copy()
+    picture = to_image(layers.seen(version, frame), most=SIDE)
+    pen, scale = ImageDraw.Draw(picture), picture.width / layers.x.shape[-1]
     for mark in (mark for mark in layers.marks if mark.frame and version in mark.versions):
-        colour, pen = matplotlib.colors.to_rgb(mark.colour), max(1, seen.shape[1] // 100)
         for x, y, wide, high in mark.places:
-            left, top, right, foot = (max(0, round(at)) for at in (x, y, x + wide, y + high))
-            for part in ((top, left, top + pen, right), (foot - pen, left, foot, right)):
-                seen[max(0, part[0]) : part[2], part[1] : part[3]] = colour
-            for part in ((top, left, foot, left + pen), (top, right - pen, foot, right)):
-                seen[part[0] : part[2], max(0, part[1]) : part[3]] = colour
-    return image_address(to_image(seen, most=SIDE))
+            corners = [round(scale * at) for at in (x, y, x + wide, y + high)]
+            pen.rectangle(corners, outline=mark.colour, width=max(1, picture.width // 100))
+    return image_address(picture)
 
 
 def _curve(values: Array, colour: str) -> str:

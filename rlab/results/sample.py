@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import torch
 from rlab.errors import OptionError
 from rlab.predictions.maps import decode_map
 from rlab.present.layers import Layers, Mark, Rectangle, Version, outline
-from rlab.present.style import TITLE_SIZE, flow, hatch, hue, plain
+from rlab.present.style import flow, hatch, hue, plain
 from rlab.present.viewer import Answer
 from rlab.results.change import entry_shares, that_count, weigh
 from rlab.results.data import ResultData, SampleData
@@ -120,17 +119,22 @@ class Sample(SampleData):
                 marks.append(Mark(FATES["lost"][0], "class changed", edges, frame=True, versions=versions))
         return marks
 
-    def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
-        """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
-        named = [plain(self.id), f"true: {plain(class_words(self.setting, self.label))}"]
-        first, *rest = flow(named, inches, TITLE_SIZE, "bold")
-        patches = f"{len(self.touched)} of {len(self.entries)} patches"
-        read = " → ".join(plain(answer_words(self.setting, p, self.truth), 60) for p in (self.before, self.after))
+    def title(self, inches: float) -> list[str]:
+        """Lines for id and label, the sentence, and then predictions, status, queries and the distance."""
+        s, far, flip = self.setting, self.final["l2"], self.flip["l2"]
+        read = " → ".join(plain(answer_words(s, p, self.truth), 40) for p in (self.before, self.after))
         total = sum(self.phases.values())
         parts = ", ".join(f"{count} {phase}" for phase, count in self.phases.items() if count)
-        cost = f"{total} {'query' if total == 1 else 'queries'}" + (f" ({parts})" if total else "")
-        facts = [f"predicted {read}", self.status.label, cost, *self._distances(), patches, *more]
-        return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
+        notes = [f"{flip:.3g} at the flip"] * math.isfinite(flip) + ["values in [0, 1]"] * s.bounded
+        facts = [
+            f"predicted {read}",
+            self.status.label,
+            f"{total} {'query' if total == 1 else 'queries'}" + (f" ({parts})" if total else ""),
+            f"L2 {far:.3g}{s.l2_unit and ' ' + plain(s.unit, 12)}" + (f" ({', '.join(notes)})" if notes else ""),
+            f"{len(self.touched)} of {len(self.entries)} patches",
+        ]
+        first = f"{plain(self.id)}  ·  true: {plain(class_words(s, self.label), 40)}"
+        return [first, *flow([plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def answers(self) -> list[Answer]:
         """Figures before and after: of the first classes and the true ones, of objects, of classes in a map, or numbers."""
@@ -141,16 +145,3 @@ class Sample(SampleData):
         shown = [*order[:TOP], *(k for k in order[TOP:] if k in self.true)]
         names = {k: plain(name_of(self.setting, k), 28) for k in shown}
         return [Answer(names[k], k in self.true, float(before[k]), float(after[k])) for k in shown]
-
-    def _distances(self) -> list[str]:
-        flip, final, bounded = self.flip["l2"], self.final["l2"], self.setting.bounded
-        unit = f" {plain(self.setting.unit, 12)}" if self.setting.l2_unit else ""
-        notes = [f"{flip:.3g} at the flip"] if math.isfinite(flip) else []
-        notes += ["values in [0, 1]"] if bounded else []
-        far = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
-        if bounded:
-            return [far]
-        rms, share, snr = final / math.sqrt(self.layers.x.size), self.final["relative_l2"], self.final["snr_db"]
-        change = [f"largest change {self.final['linf']:.2g}{unit}"]
-        change += [f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
-        return [far, *change, *([] if math.isnan(snr) else [f"SNR {'∞' if math.isinf(snr) else f'{snr:.1f}'} dB"])]
