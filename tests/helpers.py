@@ -175,7 +175,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def fields_of(result: AttackResult) -> dict[str, Any]:
-    """Everything two runs of the same thing must agree on: all but the seconds."""
+    """Everything two runs of the same thing must agree on."""
     return {
         "setting": result.setting,
         "ids": result.ids,

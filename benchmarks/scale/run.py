@@ -28,7 +28,7 @@ from benchmarks.scale.cases import CHUNKS, CONCURRENCY, LATENCY, PARTS, SAMPLES,
 from benchmarks.scale.gpu import gpu_rows
 from benchmarks.scale.memory import memory_rows
 from benchmarks.scale.page import RULES, figures, sections
-from rlab.results.result import AttackResult, to_arrays, to_rows
+from rlab.results.result import AttackResult, to_rows
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import model_fingerprint
@@ -116,11 +116,10 @@ def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
 
 
 def same(one: AttackResult, other: AttackResult) -> bool:
-    """Whether all but the seconds is equal."""
-    arrays = to_arrays(other)
-    rows = [[{**row, "seconds": 0.0} for row in to_rows(result)] for result in (one, other)]
-    equal = all(torch.equal(value, arrays[name]) for name, value in to_arrays(one).items())
-    return equal and repr(rows[0]) == repr(rows[1])
+    """Whether everything is equal."""
+    arrays = ("assignment", "original", "perturbed")
+    equal = all(torch.equal(getattr(one, name), getattr(other, name)) for name in arrays)
+    return equal and repr(to_rows(one)) == repr(to_rows(other))
 
 
 MEASURES: dict[str, Callable[[str, bool], dict[str, Any]]] = {  # device, quick

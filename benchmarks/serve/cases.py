@@ -13,7 +13,7 @@ import torch
 from rlab.core.distances import NAMES, measure
 from rlab.core.grid import PatchGrid
 from rlab.results.kept import HeldInputs
-from rlab.results.result import AttackResult, Setting, Status, to_arrays, to_rows
+from rlab.results.result import AttackResult, Setting, Status, to_rows
 from rlab.storage import files
 
 SAMPLES, BATCH, ROWS = 500, 50, 100_000
@@ -64,7 +64,7 @@ def made_up(size: tuple[int, ...], patch: tuple[int, ...], channels: int, sample
         status=(Status.SUCCEEDED,) * samples,
         queries=queries, before=before, after=after, final=final,
         flip={name: 1.3 * final[name] for name in NAMES},
-        assignment=assignment, inputs=HeldInputs(x0, x), seconds=torch.zeros(samples), seeds=torch.arange(samples),
+        assignment=assignment, inputs=HeldInputs(x0, x), seeds=torch.arange(samples),
         improvements=tuple((flip,) for flip in flips),
     )  # fmt: skip
 
@@ -84,6 +84,7 @@ def many_samples(folder: Path) -> Path:
     folder.mkdir()
     setting = result.setting.to_json()
     pq.write_table(table.replace_schema_metadata({files.SETTING: setting}), folder / files.SAMPLES)
-    arrays = {name: array.repeat(times, *(1,) * (array.dim() - 1)) for name, array in to_arrays(result).items()}
+    once = {name: getattr(result, name) for name in ("assignment", "original", "perturbed")}
+    arrays = {name: array.repeat(times, *(1,) * (array.dim() - 1)) for name, array in once.items()}
     files.write_arrays(folder / files.ARRAYS, arrays, setting)
     return folder

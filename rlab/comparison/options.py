@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -66,10 +67,10 @@ class PolicyContender(Contender):
     def __call__(
         self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
     ) -> AttackOutcome:
-        before = victim.rows.total()
+        before, began = victim.rows.total(), time.perf_counter()
         options = self.options.model_copy(update={"budget": budget, "seed": seed})
         result = run_attack(options, victim, batch, progress=progress, workers=self.workers)
-        return outcome_of(result, victim.rows.total() - before)
+        return outcome_of(result, victim.rows.total() - before, time.perf_counter() - began)
 
 
 @parts_of.register
@@ -77,7 +78,7 @@ def _parts(contender: PolicyContender) -> Mapping[str, object]:
     return {"options": contender.options}  # who does the work decides nothing
 
 
-def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
+def outcome_of(result: AttackResult, rows: int, seconds: float = 0.0) -> AttackOutcome:
     """The result of a policy as an outcome; `rows` is the total that reached the model."""
     return AttackOutcome(
         attacked=result.attacked,
@@ -86,7 +87,7 @@ def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
         l2=result.final["l2"].double().masked_fill(~result.succeeded, math.nan),
         budget=result.setting.budget,
         rows=rows,
-        seconds=float(result.seconds.sum()),
+        seconds=seconds,
         improvements=result.improvements,
         distance=result.setting.distance,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -95,7 +94,7 @@ class Attack:
         `first` is the chunk's position in the run, `labels` are the labels of the whole run. The `journal` knows
         answers from before a stop.
         """
-        began, n = time.perf_counter(), len(batch)
+        n = len(batch)
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget, journal)
         x0, y = (value.contiguous().to(victim.device) for value in (batch.x, batch.y))
         clean = self._first_answers(meter, x0, batch, labels)
@@ -124,7 +123,7 @@ class Attack:
         perturbed = perturbed.cpu()
         outcome = SearchOutcome(
             batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment, perturbed,
-            perturbed, flipped, began,
+            perturbed, flipped,
         )  # fmt: skip
         return verified(replace(outcome, stored=store(outcome)), self.goal)
 

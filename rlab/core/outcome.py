@@ -31,7 +31,6 @@ class SearchOutcome:
     perturbed: Tensor  # (n, c, *size)
     stored: Tensor  # (n, c, *size) the perturbed inputs as they were read back from where they were stored
     flipped: State | None  # the flipped rows after cleanup; None if no sample was attacked
-    began: float
 
     @property
     def rows(self) -> Tensor:

@@ -135,10 +135,9 @@ def explain_result(
     if result.labels.dim() > 1:
         raise DataError("an attack on several labels at once has no single class to explain: pass the victim")
     mask = result.masks & wide(result.succeeded, result.masks)
-    queries, seconds = result.queries.sum(1), float(result.seconds.sum())
     inputs = _inputs(result) if all(map(result.inputs.has, range(len(result)))) else None
     return Explanation(
-        "mask", mask.float(), mask, result.labels, queries, "the attack's patches", seconds,
+        "mask", mask.float(), mask, result.labels, result.queries.sum(1), "the attack's patches",
         ids=result.ids, classes=result.setting.classes, inputs=inputs,
     )  # fmt: skip
 

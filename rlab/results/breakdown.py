@@ -1,76 +1,62 @@
-"""A run by class, by distortion and by label: which break most easily, at which SNR."""
+"""A run by class: which break most easily, by which distortion, at which SNR, and which labels switched."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlab.errors import OptionError
+from rlab.present.table import Cells, Share, Table, records
 from rlab.results.change import flip_shares
 from rlab.results.data import ResultData
 from rlab.results.predicted import class_words
 from rlab.stats import median_of
 
-
-@dataclass(frozen=True)
-class ClassRow:
-    """The samples of one class; medians are over flipped samples, and NaN without any."""
-
-    name: str
-    samples: int
-    attacked: int
-    succeeded: int
-    success: float  # share of the attacked samples
-    median_queries: float
-    median_l2: float  # after cleanup
-    snr_flip: float  # dB, at the first flip
-    snr_final: float  # dB, of the stored input
+_SNR = ("SNR dB\nat flip", "SNR dB")
 
 
-@dataclass(frozen=True)
-class LabelRow:
-    """One label of multilabel data: how often it was true, and how often the attack switched it off or on."""
-
-    name: str
-    true: int  # attacked samples with this label
-    switched_off: int  # of these, predicted with it before and without it after
-    absent: int  # attacked samples without this label
-    switched_on: int  # of these, predicted without it before and with it after
-    median_queries: float  # over flipped samples in which it switched
+def by_class(result: ResultData) -> list[Mapping[str, Any]]:
+    """The rows of `class_table`, by heading."""
+    return records(class_table(result))
 
 
-def has_classes(result: ResultData) -> bool:
-    """Whether the labels contain more than one class; boxes, maps and numbers are not broken down."""
-    return result.setting.target == "classes" and sum(bool(held.any()) for _, held in class_members(result)) > 1
+def class_table(result: ResultData) -> Table:
+    """One row per class with samples, the easiest to break first; empty for boxes, maps and numbers.
+
+    Medians are over flipped samples. A sample with several labels counts in each of its classes; of these, the table also says how
+    many attacked samples with and without the label switched it off and on."""
+    several, before, after = result.labels.dim() > 1, result.before > 0.5, result.after > 0.5
+    head = ["class", "samples", "flipped", "success", "queries", f"L2{result.setting.l2_unit}", *_SNR]
+    values = (result.effort, result.final["l2"], result.flip["snr_db"], result.final["snr_db"])
+    rows, shares = list[tuple[tuple[float, float], Cells]](), flip_shares(result)
+    for k, (name, held) in enumerate(class_members(result)):
+        won, attacked, others = held & result.succeeded, held & result.attacked, ~held & result.attacked
+        flipped, tried = int(won.sum()), int(attacked.sum())
+        success, medians = flipped / tried if tried else math.nan, [median_of(each, won) for each in values]
+        switched = list[str]()
+        if several:
+            off, on = attacked & before[:, k] & ~after[:, k], others & ~before[:, k] & after[:, k]
+            switched = [f"{int(off.sum())} of {tried}", f"{int(on.sum())} of {int(others.sum())}"]
+        figures: Cells = [int(held.sum()), f"{flipped} of {tried}", Share(success, 0), *medians]
+        if held.any():
+            cells: Cells = [name, *figures, *switched, _mostly(result.setting.palette, held, *shares)]
+            rows.append(((-success if tried else 1.0, medians[0]), cells))
+    rows.sort(key=lambda row: row[0])
+    head += [*(["switched off", "switched on"] if several else []), "mostly by"]
+    return Table(head, [cells for _, cells in rows], "By class, easiest first (medians over flipped samples)")
 
 
-def by_class(result: ResultData) -> list[ClassRow]:
-    """One row per class with samples, the easiest to break first; a sample with several labels counts in each class."""
-    rows = [_class_row(result, name, held) for name, held in class_members(result) if held.any()]
-    return sorted(rows, key=lambda row: (-row.success if row.attacked else 1.0, row.median_queries))
-
-
-def by_distortion(result: ResultData) -> dict[str, dict[str, float]]:
-    """Class -> filter -> its mean share of the squared change of the class's flips; nothing if inputs were not kept."""
-    rows, by_entry = flip_shares(result)
-    filters = entry_filters(result.setting.palette)
-    shares: dict[str, dict[str, float]] = {}
-    for name, held in class_members(result):
-        if held[rows].any():
-            own = by_entry[held[rows]].mean(0)
-            shares[name] = {each: float(sum(own[entry - 1] for entry in entries)) for each, entries in filters.items()}
-    return shares
-
-
-def by_label(result: ResultData) -> list[LabelRow]:
-    """One row per label, for multilabel data."""
-    if result.labels.dim() != 2:
-        raise OptionError("by_label needs a run with several labels per sample: use by_class")
-    return [_label_row(result, k, name) for k, (name, _) in enumerate(class_members(result))]
+def _mostly(palette: Sequence[str], held: Tensor, rows: Tensor, shares: Tensor) -> str:
+    """The filter that made most of the squared change of the class's flips, and its share; a dash without flips or inputs."""
+    if not held[rows].any():
+        return "–"
+    means = shares[held[rows]].mean(0).tolist()
+    filters = {name: sum(means[entry - 1] for entry in entries) for name, entries in entry_filters(palette).items()}
+    name = max(filters, key=filters.__getitem__)
+    return f"{name} {filters[name]:.0%}"
 
 
 def entry_filters(palette: Sequence[str]) -> dict[str, list[int]]:
@@ -79,34 +65,6 @@ def entry_filters(palette: Sequence[str]) -> dict[str, list[int]]:
     for entry, name in enumerate(palette, 1):
         entries.setdefault(name.rpartition("@")[0] or name, []).append(entry)
     return entries
-
-
-def _class_row(result: ResultData, name: str, held: Tensor) -> ClassRow:
-    attacked, won = held & result.attacked, held & result.succeeded
-    return ClassRow(
-        name=name,
-        samples=int(held.sum()),
-        attacked=int(attacked.sum()),
-        succeeded=int(won.sum()),
-        success=float(won.sum()) / float(attacked.sum()) if attacked.any() else math.nan,
-        median_queries=median_of(result.effort, won),
-        median_l2=median_of(result.final["l2"], won),
-        snr_flip=median_of(result.flip["snr_db"], won),
-        snr_final=median_of(result.final["snr_db"], won),
-    )
-
-
-def _label_row(result: ResultData, k: int, name: str) -> LabelRow:
-    true, before, after = result.labels[:, k] == 1, result.before[:, k] > 0.5, result.after[:, k] > 0.5
-    off, on = result.attacked & true & before & ~after, result.attacked & ~true & ~before & after
-    return LabelRow(
-        name=name,
-        true=int((result.attacked & true).sum()),
-        switched_off=int(off.sum()),
-        absent=int((result.attacked & ~true).sum()),
-        switched_on=int(on.sum()),
-        median_queries=median_of(result.effort, (off | on) & result.succeeded),
-    )
 
 
 def class_members(result: ResultData) -> list[tuple[str, Tensor]]:

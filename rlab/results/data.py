@@ -100,7 +100,6 @@ class ResultData:
     final: Mapping[str, Tensor]  # distances (n,) by name of the stored inputs
     assignment: Tensor  # (n, p) uint8
     inputs: Inputs  # original and perturbed inputs, read on demand
-    seconds: Tensor  # (n,) the sample's share of the wall time, by queries
     seeds: Tensor  # (n,)
     improvements: tuple[Improvements, ...] = ()  # (n) every nearer flip as (queries so far, distance)
     r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated R peaks, as in `Batch.r_peaks`; empty if unknown

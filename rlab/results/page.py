@@ -24,6 +24,7 @@ from rlab.present.page import (
     Text,
 )  # fmt: skip
 from rlab.present.table import Cells, Table
+from rlab.results.breakdown import class_table
 from rlab.results.charts import attack_charts, place_panels, time_charts
 from rlab.results.data import ResultData
 from rlab.results.metrics import figures_of, key_numbers
@@ -33,7 +34,7 @@ from rlab.results.sample import Sample
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, read_stages, stages_line
-from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, run_facts
+from rlab.results.tables import MEDIANS, detail_table, run_facts
 from rlab.results.titles import title_of
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
 from rlab.storage.names import CONFIG
@@ -48,7 +49,7 @@ WORDS = (
 
 def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     """Summary, the easiest flips, all samples, and the tables by class."""
-    classes = breakdown_tables(result, limit=1000)
+    classes = class_table(result)
     shown = easiest(result, samples)
     links = {i: f"sample-{i}" for i in shown}
     table = detail_table(result, ROWS, links)
@@ -57,7 +58,7 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
         Section("Attack", [*strip_of(result, shown), *summary_blocks(result)]),
         *([Section("Easiest flips", gallery_blocks(result, shown))] if samples else []),
         Section("Samples", [*more, table]),
-        *([Section("By class", classes)] if classes else []),
+        *([Section("By class", [classes])] if len(classes.rows) > 1 else []),
     ]
 
 

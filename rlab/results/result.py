@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -29,14 +27,14 @@ from rlab.present.report import Metric, PathLike, Report
 from rlab.results.data import WITHIN as WITHIN
 from rlab.results.data import ResultData, SampleData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
-from rlab.results.rows import MARK, from_rows, read_times, to_records, to_table, write_samples
+from rlab.results.rows import MARK, from_rows, to_records, to_table
 from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import run_sentence, sample_sentence
 from rlab.storage import files
 from rlab.storage.index import read_index
 from rlab.storage.names import CONFIG
 from rlab.storage.run_file import check_files, reading, why_unreadable
-from rlab.storage.tables import StoredTable
+from rlab.storage.tables import StoredTable, write_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +66,6 @@ class AttackResult(ResultData, Report):
         """The result of a search."""
         batch, meter = outcome.batch, outcome.meter
         original, device = batch.x.contiguous(), meter.victim.device
-        queries = meter.counts.sum(1)
         return cls(
             setting=outcome.setting,
             ids=batch.ids,
@@ -84,7 +81,6 @@ class AttackResult(ResultData, Report):
             ),
             assignment=outcome.assignment,
             inputs=HeldInputs(original, outcome.perturbed),
-            seconds=(time.perf_counter() - outcome.began) * queries / queries.sum(),
             seeds=outcome.seeds,
             r_peaks=batch.r_peaks or (),
         )
@@ -182,8 +178,10 @@ class AttackResult(ResultData, Report):
         path = Path(folder)
         files.refuse_filled(path)
         path.mkdir(parents=True, exist_ok=True)
-        files.write_arrays(path / files.ARRAYS, to_arrays(self), self.setting.to_json())
-        write_samples(path, [files.redact_table(to_table(self))], self.setting.to_json())
+        setting = self.setting.to_json()
+        arrays = {"assignment": self.assignment, "original": self.original, "perturbed": self.perturbed}
+        files.write_arrays(path / files.ARRAYS, {name: each.contiguous() for name, each in arrays.items()}, setting)
+        write_tables(path / files.SAMPLES, [files.redact_table(to_table(self))], setting)
         self.write_glance(path)
         return path
 
@@ -201,7 +199,7 @@ class AttackResult(ResultData, Report):
         with files.opened_parquet(path / files.SAMPLES) as file, reading(path):
             table = StoredTable(file)
             index, made = read_index(path / files.ARRAYS), Setting.from_json(setting)
-            columns = from_rows(table, read_times(path))
+            columns = from_rows(table)
             marks = table[MARK].to_pylist() if MARK in table.column_names else [""] * len(assignment)
             facts = (columns["ids"], columns["seeds"], assignment, tuple(marks))
             remake = None if data is None else Remake(data, palette_of(path, data, made.palette), made.grid, *facts)
@@ -217,7 +215,6 @@ def check_whole(result: ResultData) -> None:
     flips = zip(result.succeeded.tolist(), result.improvements, strict=True)
     facts = {
         f"{n} rows but {len(result.assignment)} arrays": n != len(result.assignment),
-        f"{n} rows but {len(result.seconds)} times": n != len(result.seconds),
         "an id is not text": not all(isinstance(name, str) for name in result.ids),
         "scores differ in shape": not tuple(result.before.shape) == tuple(result.after.shape) == (n, k),
         "the assignment does not fit the grid": tuple(result.assignment.shape) != (n, len(grid)),
@@ -240,19 +237,6 @@ def _labels_fit(result: ResultData, k: int) -> bool:
     except DataError:
         return False
     return True
-
-
-def to_arrays(result: ResultData) -> dict[str, Tensor]:
-    """The fields that are too large for a table."""
-    return {name: getattr(result, name).contiguous() for name in ("assignment", "original", "perturbed")}
-
-
-def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Tensor]) -> AttackResult:
-    """The inverse of `to_rows` and `to_arrays`."""
-    inputs = HeldInputs(arrays["original"], arrays["perturbed"])
-    return AttackResult(
-        setting=setting, assignment=arrays["assignment"], inputs=inputs, **from_rows(pa.Table.from_pylist(list(rows)))
-    )
 
 
 def _measured(x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float]) -> dict[str, Tensor]:

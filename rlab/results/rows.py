@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,9 @@ from rlab.core.status import Status
 from rlab.redact import redact
 from rlab.results.data import ResultData
 from rlab.results.predicted import class_words, predicted
-from rlab.storage.files import opened_parquet
-from rlab.storage.names import SAMPLES, TIMES
-from rlab.storage.tables import StoredTable, write_tables
+from rlab.storage.tables import StoredTable
 from rlab.victims.account import PHASES, STORED
 
-SECONDS = "seconds"
 MARK = "input_digest"  # column: digest of a flipped input that was not stored
 LEFT_OUT = b"left_out"  # metadata of a chunk's table: samples that could not be read
 
@@ -39,7 +35,6 @@ def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table
         **{f"queries_{phase}": _column(result.queries[:, j]) for j, phase in enumerate(STORED)},
         **{f"flip_{name}": _column(result.flip[name]) for name in NAMES},
         **{f"final_{name}": _column(result.final[name]) for name in NAMES},
-        SECONDS: _column(result.seconds),
         "seed": _column(result.seeds),
         "r_peaks": _lists(result.r_peaks, np.int64),
         "scores_before": _column(result.before),
@@ -112,29 +107,8 @@ def losses_of(table: pa.Table) -> list[tuple[str, str]]:
     return [(name, why) for name, why in json.loads((table.schema.metadata or {}).get(LEFT_OUT, "[]"))]
 
 
-def write_samples(folder: Path, tables: Iterable[pa.Table], setting: str) -> None:
-    """Write the table of samples; their seconds are in a file of their own, which is complete first."""
-
-    def timeless() -> Iterator[pa.Table]:
-        times = list[pa.Table]()
-        for table in tables:
-            times.append(table.select([SECONDS]))
-            yield table.drop_columns([SECONDS])
-        write_tables(folder / TIMES, times, "")
-
-    write_tables(folder / SAMPLES, timeless(), setting)
-
-
-def read_times(folder: Path) -> Tensor | None:
-    """The seconds of each sample (n,), or None if there is no such file."""
-    if not (folder / TIMES).exists():
-        return None
-    with opened_parquet(folder / TIMES) as file:
-        return _read_numbers(file.read()[SECONDS].combine_chunks(), SECONDS, whole=False)
-
-
-def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> dict[str, Any]:
-    """Invert `to_table`, column by column; return fields of `ResultData`. Without a column of seconds, take `seconds`."""
+def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
+    """Invert `to_table`, column by column; return fields of `ResultData`."""
     names, none = table.column_names, torch.zeros(table.num_rows, dtype=torch.int64)
 
     def numbers(name: str, whole: bool | None = False) -> Tensor:
@@ -145,8 +119,6 @@ def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> d
 
     statuses = {status.value: status for status in Status}
     counts = [f"queries_{phase}" for phase in PHASES]
-    if SECONDS in names:
-        seconds = numbers(SECONDS)
     return {
         "ids": tuple(table["id"].to_pylist()),
         "labels": numbers("label", whole=None),
@@ -156,7 +128,6 @@ def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> d
         "after": numbers("scores_after"),
         "flip": {name: numbers(f"flip_{name}") for name in NAMES},
         "final": {name: numbers(f"final_{name}") for name in NAMES},
-        "seconds": torch.full((table.num_rows,), torch.nan) if seconds is None else seconds,
         "seeds": numbers("seed", whole=True),
         "improvements": tuple(
             tuple(zip(*pair, strict=True)) for pair in zip(lists("improved_at"), lists("improved_to"), strict=True)

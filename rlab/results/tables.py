@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import torch
@@ -13,8 +13,7 @@ from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.kinds import KINDS, kind_of
 from rlab.filters import FAMILIES
-from rlab.present.table import Cell, Cells, Share, Table, number
-from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
+from rlab.present.table import Cell, Cells, Table, number
 from rlab.results.data import WITHIN, ResultData
 from rlab.results.metrics import Figure, figures_of
 from rlab.results.predicted import answer_words, class_words, true_label
@@ -30,7 +29,6 @@ MEDIANS = (
     "Medians over flipped samples; 'within N' is the nearest flip so far, covers all attacked samples and is ∞ if at most half "
     f"flipped; 'in the end' is the stored flip, which has few patches and may lie up to a tenth farther. {QUERIES}"
 )
-_MOST_CLASSES = 8  # columns of the table of distortions
 _REACH = (("MAP", "map255", 255), ("Linf", "linf", 1))  # of values in [0, 1], as elsewhere
 
 
@@ -104,46 +102,6 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
             int(result.final["l0_patches"][i]),
         ])  # fmt: skip
     return Table(["id", "status", "label", "before → after", "queries", "L2", "patches"], rows, words=4)
-
-
-def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:
-    """By class, by distortion, and by label if samples have several; empty if there is only one class."""
-    if not has_classes(result):
-        return []
-    several = [_label_table(result).first(limit)] if result.labels.shape[1:] else []
-    shares = by_distortion(result)
-    mixed = [_distortion_table(shares, [row.name for row in by_class(result)])] if shares else []
-    return [_class_table(result).first(limit), *mixed, *several]
-
-
-def _class_table(result: ResultData) -> Table:
-    l2 = f"L2{result.setting.l2_unit}"
-    head = ["class", "samples", "flipped", "success", "queries", l2, "SNR dB\nat flip", "SNR dB"]
-    rows: list[Cells] = [
-        [row.name, row.samples, f"{row.succeeded} of {row.attacked}", Share(row.success, 0), row.median_queries,
-         row.median_l2, row.snr_flip, row.snr_final]
-        for row in by_class(result)
-    ]  # fmt: skip
-    return Table(head, rows, "By class, easiest first (medians over flipped samples)")
-
-
-def _distortion_table(shares: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> Table:
-    """Distortions are rows, since their names are long, the strongest first; the first classes are columns."""
-    shown = [name for name in classes if name in shares][:_MOST_CLASSES]
-    title = "Share of the squared change of each class's flips, by distortion"
-    title += f", the first {_MOST_CLASSES} of {len(shares)}" if len(shares) > _MOST_CLASSES else ""
-    filters = sorted(shares[shown[0]], key=lambda name: -sum(each[name] for each in shares.values()))
-    rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in filters]
-    return Table(["distortion", *shown], rows, title)
-
-
-def _label_table(result: ResultData) -> Table:
-    rows: list[Cells] = [
-        [row.name, f"{row.switched_off} of {row.true}", f"{row.switched_on} of {row.absent}", row.median_queries]
-        for row in by_label(result)
-    ]
-    title = "By label (attacked samples; median queries if it switched)"
-    return Table(["label", "switched off", "switched on", "queries"], rows, title)
 
 
 def figures_line(result: ResultData) -> str:

@@ -23,7 +23,7 @@ from rlab.errors import DataError
 from rlab.progress import Progress, Tally
 from rlab.results.kept import LETTERS, Keep, rendered
 from rlab.results.result import AttackResult
-from rlab.results.rows import losses_of, to_table, with_losses, write_samples
+from rlab.results.rows import losses_of, to_table, with_losses
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
 from rlab.storage.digest import digest
@@ -32,6 +32,7 @@ from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import PARTS
 from rlab.storage.steps import check_part, part_path
+from rlab.storage.tables import write_tables
 from rlab.victims.base import Victim
 
 
@@ -191,4 +192,4 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
     index = Index(tuple(shard for shard in shards if shard[1]), read_index(parts[0]).shape)
     files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
     tables = (rows for rows in chunk_tables(resume) if rows.num_rows)
-    write_samples(resume.folder, tables, setting)
+    write_tables(resume.folder / files.SAMPLES, tables, setting)

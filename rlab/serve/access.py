@@ -18,8 +18,7 @@ from rlab.redact import redact
 
 COOKIE = "rlab-token"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-EVENTS = "/events/"  # addresses of answers that last as long as a run
-LONGEST = 300  # maximum seconds of any other answer
+LONGEST = 300  # maximum seconds of an answer
 
 
 def refusal(scope: Scope, token: str | None) -> Response | None:
@@ -85,9 +84,8 @@ class Gate:
                 MutableHeaders(scope=message).update(self.headers)
             await send(message)
 
-        limit = None if scope["path"].startswith(EVENTS) else LONGEST
         try:
-            async with asyncio.timeout(limit):  # frees the place of a request whose thread is slow
+            async with asyncio.timeout(LONGEST):  # frees the place of a request whose thread is slow
                 await (refusal(scope, self.token) or self.app)(scope, receive, sending)
         except ClientDisconnect:
             return  # nobody waits for an answer

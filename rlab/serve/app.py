@@ -14,7 +14,7 @@ import h11
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rlab.errors import InputError
 from rlab.present.environment import make_environment
 from rlab.serve.access import Gate
-from rlab.serve.follow import Follower, events
+from rlab.serve.follow import progress_of
 from rlab.serve.runs import NoSuchRun, find_run, is_running, list_runs, read_entry
 from rlab.storage.config import check
 from rlab.storage.names import CONFIG, inside
@@ -128,11 +128,11 @@ def _add_runs(app: FastAPI, site: Site) -> None:
         settings = read_text(config, most=MOST_DECLARED) if config.is_file() else ""
         return site.show("run", name, run=run, settings=settings)
 
-    @app.get("/events/{name:path}")
-    def follow(name: str) -> Response:
+    @app.get("/progress/{name:path}")
+    def progress(name: str) -> Response:
         folder = site.run(name)
-        changes = events(Follower(folder).look, lambda: is_running(folder))
-        return StreamingResponse(changes, media_type="text/event-stream")
+        running = is_running(folder)  # checked first, so that the last look sees everything
+        return JSONResponse({"running": running, **progress_of(folder)})
 
     @app.get("/compare")
     def compare(request: Request) -> Response:

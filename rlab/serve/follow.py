@@ -1,80 +1,55 @@
-"""Follow a running attack: its progress is read from its finished parts and sent as server-sent events."""
+"""The progress of a running attack, read from its finished parts; each part is read once."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
 import statistics
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rlab.core.status import Status
 from rlab.errors import InputError
+from rlab.serve.runs import status_of
 from rlab.storage.steps import read_step, step_paths
 
-LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances shown; seconds between reads; seconds between keep-alive comments
-_CHUNK = "chunk-"  # prefix of the keys of an attack's steps
+LEAST = 5  # distances shown
 
 
-@dataclass
-class Follower:
-    """The results of a run so far; each look reads only new chunks."""
+@dataclass(frozen=True)
+class PartFacts:
+    """What came of a chunk of samples."""
 
-    folder: Path
-    seen: set[str] = field(default_factory=set)
-    counts: dict[str, int] = field(default_factory=dict)
-    best: list[float] = field(default_factory=list)
+    ended: tuple[str, ...] = ()
     queries: int = 0
-
-    def look(self) -> dict[str, Any]:
-        with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError):
-            self._read()  # missing or being written: the next look reads it
-        return {
-            "steps": len(self.seen),
-            "samples": sum(self.counts.values()),
-            "ended": self.counts,
-            "queries": self.queries,
-            "median": statistics.median(self.best) if self.best else None,
-            "best": sorted(self.best)[:LEAST],
-        }
-
-    def _read(self) -> None:
-        for key, path in step_paths(self.folder).items():
-            if key not in self.seen:
-                self.seen.add(key)
-                if key.startswith(_CHUNK):
-                    self._count(read_step(path).value)
-
-    def _count(self, rows: Any) -> None:
-        """Count the rows of a table or of a list of records."""
-        for row in rows if isinstance(rows, list) else rows.to_pylist():
-            status = Status(row["status"])
-            word = status.label.split(" because")[0]
-            self.counts[word] = self.counts.get(word, 0) + 1
-            self.queries += sum(int(value) for name, value in row.items() if name.startswith("queries_"))
-            nearest = min(row.get("improved_to") or [math.inf])
-            if status is Status.SUCCEEDED and math.isfinite(nearest):
-                self.best.append(float(nearest))
+    distances: tuple[float, ...] = ()  # of the nearest flips
 
 
-async def events(look: Callable[[], dict[str, Any]], running: Callable[[], bool]) -> AsyncIterator[str]:
-    """Send each change as an event until the run ends; regular comments detect closed connections."""
-    sent, quiet = "", 0.0
-    while True:
-        more = await asyncio.to_thread(running)  # checked first, so that the last look sees everything
-        now = json.dumps(await asyncio.to_thread(look))
-        if now != sent:
-            sent, quiet = now, 0.0
-            yield f"data: {now}\n\n"
-        if not more:
-            yield "event: end\ndata: {}\n\n"
-            return
-        quiet += EVERY
-        if quiet >= BEAT:
-            quiet = 0.0
-            yield ": keep-alive\n\n"
-        await asyncio.sleep(EVERY)
+def progress_of(folder: Path) -> dict[str, Any]:
+    """Samples by outcome, queries, and the distances of the flips so far."""
+    paths = step_paths(folder, "chunk-").values()
+    parts = [_read(path, status.st_mtime_ns) for path in paths if (status := status_of(path))]
+    distances = sorted(distance for part in parts for distance in part.distances)
+    ended = Counter(word for part in parts for word in part.ended)
+    return {
+        "samples": ended.total(),
+        "ended": ended,
+        "queries": sum(part.queries for part in parts),
+        "median": statistics.median(distances) if distances else None,
+        "best": distances[:LEAST],
+    }
+
+
+@lru_cache(maxsize=2**14)
+def _read(path: Path, changed: int) -> PartFacts:
+    with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError):  # damaged
+        rows = read_step(path).value
+        rows = rows if isinstance(rows, list) else rows.to_pylist()
+        won = [min(row.get("improved_to") or [math.inf]) for row in rows if row["status"] == Status.SUCCEEDED]
+        counts = [value for row in rows for name, value in row.items() if name.startswith("queries_")]
+        ended = tuple(Status(row["status"]).label.split(" because")[0] for row in rows)
+        return PartFacts(ended, sum(counts), tuple(filter(math.isfinite, won)))
+    return PartFacts()

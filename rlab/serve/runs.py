@@ -79,11 +79,11 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
         return None  # it may not be read, or is gone
     names = {name for name, _ in inner}
     decisive = [".", *sorted(name for name, is_folder in inner if is_folder), *({RUN, REPORT} & names)]
-    stamp = tuple((name, s.st_mtime_ns, s.st_size) for name in decisive if (s := _status(folder / name)))
+    stamp = tuple((name, s.st_mtime_ns, s.st_size) for name in decisive if (s := status_of(folder / name)))
     return _read_entry(root, folder, stamp, LOCK in names and is_running(folder))
 
 
-def _status(path: Path) -> os.stat_result | None:
+def status_of(path: Path) -> os.stat_result | None:
     try:
         return path.lstat()
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def is_running(folder: Path) -> bool:
     if not isinstance(pid, int) or pid < 1 or not isinstance(host, str):
         return False
     if host != platform.node():
-        changes = (status.st_mtime for name in (LOCK, RUN, PARTS) if (status := _status(folder / name)))
+        changes = (status.st_mtime for name in (LOCK, RUN, PARTS) if (status := status_of(folder / name)))
         return time.time() - max(changes, default=0.0) < SILENT
     try:
         with suppress(PermissionError):  # a process of another user

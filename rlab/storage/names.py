@@ -14,7 +14,6 @@ from urllib.parse import quote
 from rlab.errors import FolderError
 
 SAMPLES, ARRAYS, CONFIG, CURVES = "samples.parquet", "arrays.safetensors", "config.yaml", "curves.png"
-TIMES = "times.parquet"  # the seconds of each sample, apart, so that equal runs write equal tables
 PICTURES = "pictures"  # folder
 SETTING = "setting"  # a key of metadata
 _LONGEST, _LONGEST_KEY = 64, 140

@@ -45,7 +45,7 @@ def planted() -> AttackResult:
         setting=setting, ids=tuple("abcdef"), labels=torch.tensor([0, 0, 0, 1, 1, 1]),
         status=(WON, WON, LOST, WON, LOST, SKIPPED), queries=counts, before=before, after=1 - before, flip=final, final=final,
         assignment=torch.tensor([[1, 0, 0, 0], [2, 1, 0, 0], [0] * 4, [3, 3, 2, 0], [0] * 4, [0] * 4], dtype=torch.uint8),
-        inputs=HeldInputs(torch.zeros(6, 1, 2, 2), torch.zeros(6, 1, 2, 2)), seconds=torch.zeros(6), seeds=torch.zeros(6).long(),
+        inputs=HeldInputs(torch.zeros(6, 1, 2, 2), torch.zeros(6, 1, 2, 2)), seeds=torch.zeros(6).long(),
     )  # fmt: skip
 
 

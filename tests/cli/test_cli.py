@@ -65,8 +65,8 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
     options = ["--limit", 2, "--budget", 40, "--pictures", len(pictures), "--policy", policy, "--out", tmp_path / "run"]
     said = rlab_command("attack", f"demo:{scene}", f"demo:{scene}", *options)
     assert said.code == 0, said.err
-    kept = ["arrays.safetensors", "config.yaml", "parts", *pictures, "report.html", "run.json"]
-    assert names(tmp_path / "run") == [*kept, "samples.parquet", "times.parquet"]
+    kept = ["arrays.safetensors", "config.yaml", "parts", *pictures, "report.html", "report.json", "run.json"]
+    assert names(tmp_path / "run") == [*kept, "samples.parquet"]
     assert re.search(
         r"defaults palette (gaussian_noise|baseline_wander@0.3,1mV) (.|\n)*; patch\s+\d", said.out
     )  # what was not said is told

@@ -288,7 +288,6 @@ def test_the_result_describes_the_run() -> None:
     assert (result.setting.size, result.setting.patch, result.setting.budget) == ((8, 8), (2, 2), 50)
     assert result.setting.seed == 9
     assert result.ids == batch.ids
-    assert (result.seconds > 0).all()
     assert torch.equal(result.original, batch.x)
     torch.testing.assert_close(result.before, victim.probabilities(victim(batch.x)))
     torch.testing.assert_close(result.after, victim.probabilities(victim(result.perturbed)))

@@ -34,7 +34,7 @@ ROUND = 10  # cases between two looks at the clock
 MEMORY = 2**20  # kilobytes that one case may add to the process
 PAGES = (
     "/", "/run/run", "/samples/run?sort=-l2&page=2", "/samples/run?status=succeeded&label=1", "/sample/0/run",
-    "/picture/original/0/run", "/compare?run=run&run=run", "/serve.js", "/events/run", "/nowhere",
+    "/picture/original/run?row=0", "/compare?run=run&run=run", "/serve.js", "/progress/run", "/nowhere",
 )  # fmt: skip
 HEADERS = (
     "Host: localhost\r\nOrigin: http://localhost\r\nSec-Fetch-Site: same-origin\r\nCookie: a=b\r\nContent-Length: 7"

@@ -110,7 +110,6 @@ SUBJECTS = [
         for file, made in (
             ("samples.parquet", "bytes"),
             ("samples.parquet", "rows"),
-            ("times.parquet", "bytes"),
             ("arrays.safetensors", "bytes"),
             ("run.json", "bytes"),
         )

@@ -36,8 +36,7 @@ def test_load_is_the_inverse_of_save(kind: str, tmp_path: Path) -> None:
     assert result.save(tmp_path / "run") == tmp_path / "run"
     loaded = AttackResult.load(tmp_path / "run")
     assert_same(loaded, result)
-    assert torch.equal(loaded.seconds, result.seconds)
-    names = ["arrays.safetensors", "report.json", "samples.parquet", "times.parquet"]
+    names = ["arrays.safetensors", "report.json", "samples.parquet"]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
 
 
@@ -132,7 +131,7 @@ def test_a_row_holds_all_facts_of_a_sample() -> None:
     assert row["status"] == "succeeded"
     assert (row["queries_search"], row["queries_cleanup"], row["queries_verify"]) == (10, 4, 1)
     assert (row["flip_l2"], row["final_l2"]) == (2, 1)
-    needed = {"id", "label", "predicted_before", "predicted_after", "scores_before", "scores_after", "seconds", "seed"}
+    needed = {"id", "label", "predicted_before", "predicted_after", "scores_before", "scores_after", "seed"}
     assert needed <= row.keys()
 
 

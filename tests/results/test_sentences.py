@@ -49,7 +49,7 @@ def made(
     return AttackResult(
         setting, ("s",), torch.tensor([label]), (status,), torch.tensor([[7, 0, 1, 0]]),
         _scores(label if before is None else before), _scores(after), distances, distances, entries,
-        HeldInputs(x0, x),        torch.ones(1), torch.zeros(1),
+        HeldInputs(x0, x), torch.zeros(1),
         (((5, float(distances["l2"])),),) if won else (), (peaks,),
     )  # fmt: skip
 

@@ -33,7 +33,6 @@ from rlab.runs.options import AttackOptions, make_attack
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check
 from rlab.storage.lock import held_locks
-from rlab.storage.names import TIMES
 from rlab.storage.run_file import RUN
 from rlab.storage.steps import STEP
 from rlab.training.directions import PriorOptions, train
@@ -237,7 +236,7 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
     "harden": _harden,
     "audit": _audit,
 }
-DIFFER = {RUN, TIMES, "junit.xml"}  # files in which equal runs differ: times, and what changed because it was used
+DIFFER = {RUN, "junit.xml"}  # files in which equal runs differ: what changed because it was used, and times
 
 
 @cache

@@ -83,7 +83,6 @@ def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: 
     result = case.run(tmp_path / "a" / "run")
     parts = [f"parts/chunk-{first:08d}.{suffix}" for first in (0, 3, 6) for suffix in ("safetensors", "step")]
     usual = ["arrays.safetensors", "config.yaml", "parts", *parts, "report.json", "run.json", "samples.parquet"]
-    usual += ["times.parquet"]
     assert names(tmp_path / "a" / "run") == usual
     start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").rglob("*.*")}
     assert start["samples.parquet"].startswith(b"PAR1")
@@ -105,7 +104,6 @@ def test_a_run_on_disk_is_the_run_in_memory_and_sends_no_queries_again(tmp_path:
     assert case.victim.rows == counting.rows
     again = case.run(tmp_path / "run", Breaking(case.victim, 0))
     assert_same(again, stored)
-    assert torch.equal(again.seconds, stored.seconds)
 
 
 def chunk_ends(case: Case) -> list[int]:

@@ -19,7 +19,6 @@ from rlab.folders.reports import report_run
 from rlab.present.report import REPORT
 from rlab.results.result import AttackResult, to_rows
 from rlab.storage import files
-from rlab.storage.names import TIMES
 from rlab.storage.run_file import AGAIN, ELSEWHERE, PARTS, RUN
 from tests.command import rlab_command
 from tests.helpers import fields_of
@@ -222,7 +221,7 @@ def test_rows_edited_by_hand(edit: str, tmp_path: Path) -> None:
     for command in ("show", "report"):
         run = rlab_command(command, tmp_path / "run")
         assert (run.code, run.err.count("\n")) == (2, 1), run.err
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [files.ARRAYS, REPORT, files.SAMPLES, TIMES]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [files.ARRAYS, REPORT, files.SAMPLES]
 
 
 @pytest.mark.parametrize("name", ["audit", "benchmark png", "harden"])

@@ -9,14 +9,16 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import httpx
+import torch
 
-from rlab.results.result import AttackResult, from_parts, to_arrays, to_rows
+from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.serve.app import make_app, server_config
@@ -69,12 +71,14 @@ def served(root: Path, token: str | None = None) -> Iterator[httpx.Client]:
 
 def grown(times: int) -> AttackResult:
     """The run of digits many times over, with other ids, queries, labels and distances."""
-    result = AttackResult.load(_runs() / "run_digits")
-    rows, arrays = to_rows(result), to_arrays(result)
-    many = [
-        row | {"id": f"{row['id']}-{k}", "label": (row["label"] + k) % 10, "final_l2": row["final_l2"] + k % 7,
-               "queries_search": row["queries_search"] + 3 * k % 40}
-        for k in range(times) for row in rows
-    ]  # fmt: skip
-    repeated = {name: array.repeat(times, *(1,) * (array.dim() - 1)) for name, array in arrays.items()}
-    return from_parts(result.setting, many, repeated)
+    once = AttackResult.load(_runs() / "run_digits")
+    result, k = AttackResult.join([once] * times), torch.arange(times).repeat_interleave(len(once))
+    queries = result.queries.clone()
+    queries[:, 0] += 3 * k % 40
+    return replace(
+        result,
+        ids=tuple(f"{name}-{copy}" for name, copy in zip(result.ids, k.tolist(), strict=True)),
+        labels=(result.labels + k) % 10,
+        queries=queries,
+        final=dict(result.final) | {"l2": result.final["l2"] + k % 7},
+    )

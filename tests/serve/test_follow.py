@@ -1,8 +1,7 @@
-"""Running attacks are followed: what their parts hold so far, as events that end with the run."""
+"""Running attacks are followed: what their parts hold so far, read anew by each look."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import platform
@@ -10,15 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from rlab.results.result import AttackResult
-from rlab.serve.follow import Follower, events
+from rlab.serve.follow import progress_of
 from rlab.serve.runs import is_running
 from rlab.storage.lock import LOCK
 from rlab.storage.run_file import RUN
-from rlab.storage.steps import Step
+from rlab.storage.steps import Step, read_step
 from tests.command import rlab_command
 from tests.serve.cases import live_run, served
 
@@ -26,57 +26,47 @@ from tests.serve.cases import live_run, served
 def test_a_follower_counts_the_results_of_a_run(tmp_path: Path):
     attack = ("attack", "demo:digits", "demo:digits", "--limit", 6, "--budget", 30, "--chunk", 3, "--pictures", 0, "-q")
     assert rlab_command(*attack, "--out", tmp_path / "run").code == 0
-    result, told = AttackResult.load(tmp_path / "run"), Follower(tmp_path / "run").look()
-    assert (told["steps"], told["samples"]) == (2, 6)
+    result, told = AttackResult.load(tmp_path / "run"), progress_of(tmp_path / "run")
+    assert told["samples"] == 6
     assert told["ended"].get("flipped", 0) == int(result.succeeded.sum()) > 0
     assert told["queries"] == int(result.queries.sum())
     assert told["best"] == pytest.approx(sorted(result.best_within(30)[result.succeeded].tolist())[:5])
 
 
-def test_each_look_reads_only_new_chunks(tmp_path: Path):
+def test_each_look_reads_only_new_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     row = {"status": "succeeded", "queries_search": 5, "queries_cleanup": 1, "queries_verify": 1}
-    follower = Follower(tmp_path)
-    assert follower.look()["samples"] == 0
+    read = mock.Mock(side_effect=read_step)
+    monkeypatch.setattr("rlab.serve.follow.read_step", read)
+    assert progress_of(tmp_path)["samples"] == 0
     for count, nearest in enumerate((3.0, 1.0, 2.0), 1):
         spent = row | {"status": "budget spent", "improved_to": []}
         value = [row | {"improved_to": [9.0, nearest]}, spent]
         Step(fingerprint="", value=value).write(tmp_path, f"chunk-{count:08d}")
-        told = follower.look()
+        told = progress_of(tmp_path)
         assert (told["samples"], told["queries"]) == (2 * count, 14 * count)
         assert told["ended"] == {"flipped": count, "held": count}
+        assert read.call_count == count
     assert told["best"] == [1.0, 2.0, 3.0]
     assert told["median"] == 2.0
-    (tmp_path / "parts" / "chunk-7.json").write_text("no JSON")
-    assert follower.look()["samples"] == 6
+    (first, *_) = sorted((tmp_path / "parts").iterdir())
+    first.with_name(f"chunk-7{first.suffix}").write_text("damaged")
+    assert progress_of(tmp_path)["samples"] == 6
 
 
 def test_a_running_attack_is_followed_to_its_end(tmp_path: Path):
     lock = live_run(tmp_path / "live")
     with served(tmp_path) as client:
         page = client.get("/run/live").text
-        assert 'data-events="/events/live"' in page
+        assert 'data-progress="/progress/live"' in page
         assert "<dd>running</dd>" in page
-        with client.stream("GET", "/events/live") as stream:
-            assert stream.headers["content-type"].startswith("text/event-stream")
-            lines = stream.iter_lines()
-            assert json.loads(next(lines).removeprefix("data: "))["samples"] == 0
-            lock.unlink()
-            assert "event: end" in list(lines)
+        told = client.get("/progress/live").json()
+        assert (told["running"], told["samples"], told["median"]) == (True, 0, None)
+        lock.unlink()
+        assert not client.get("/progress/live").json()["running"]
         page = client.get("/run/live").text
         assert "<dd>stopped</dd>" in page
         assert "run the same command again" in page
-        assert client.get("/events/nowhere").status_code == 404
-
-
-def test_events_end_with_the_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rlab.serve.follow.EVERY", 0.01)
-    looks = iter([{"n": 1}, {"n": 1}, {"n": 2}])
-    alive = iter([True, True, False])
-
-    async def heard() -> list[str]:
-        return [event async for event in events(lambda: next(looks), lambda: next(alive))]
-
-    assert asyncio.run(heard()) == ['data: {"n": 1}\n\n', 'data: {"n": 2}\n\n', "event: end\ndata: {}\n\n"]
+        assert client.get("/progress/nowhere").status_code == 404
 
 
 def test_a_run_is_running_while_its_process_lives(tmp_path: Path):

@@ -121,7 +121,6 @@ def make_result(recipe: Recipe) -> AttackResult:
         final=final,
         assignment=assignment.to(torch.uint8),
         inputs=HeldInputs(x0, x),
-        seconds=torch.ones(n),
         seeds=torch.arange(n),
         improvements=tuple(((a, far), (b, near)) if flipped else () for a, far, b, near, flipped in distances),
     )

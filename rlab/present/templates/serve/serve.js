@@ -31,19 +31,18 @@ for (const place of document.querySelectorAll("[data-fetch]")) {
 }
 
 // Update the figures of a running run, and show what came of it when it ends.
-const watched = document.getElementById("live");
-if (watched) {
-  const source = new EventSource(watched.dataset.events), short = value => Number(value.toPrecision(3));
-  source.addEventListener("message", event => {
-    const now = JSON.parse(event.data);
-    now.ended = Object.entries(now.ended).map(([word, count]) => `${count} ${word}`).join(", ");
-    now.best = now.best.map(short).join(", ");
-    for (const place of watched.querySelectorAll("[data-of]")) {
-      const value = now[place.dataset.of];
-      place.textContent = value === null || value === undefined || value === "" ? "–" : typeof value === "number" ? short(value).toLocaleString() : value;
-    }
-  });
-  source.addEventListener("end", () => { source.close(); live(location.href, "#run"); });
+const watched = document.getElementById("live"), short = value => Number(value.toPrecision(3));
+async function look() {
+  const now = await (await fetch(watched.dataset.progress)).json();
+  now.ended = Object.entries(now.ended).map(([word, count]) => `${count} ${word}`).join(", ");
+  now.best = now.best.map(short).join(", ");
+  for (const place of watched.querySelectorAll("[data-of]")) {
+    const value = now[place.dataset.of];
+    place.textContent = value === null || value === undefined || value === "" ? "–" : typeof value === "number" ? short(value).toLocaleString() : value;
+  }
+  if (now.running) setTimeout(look, 500);
+  else live(location.href, "#run");
 }
+if (watched) look();
 
 document.documentElement.classList.add("lively");
