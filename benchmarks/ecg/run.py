@@ -76,16 +76,20 @@ class Traced:
         return cls(outcome_of(result, rows), *(c.double().masked_fill(lost, torch.nan) for c in columns))
 
     def numbers(self) -> dict[str, Any]:
-        plain = {k: v for k, v in self.outcome.plain().items() if k not in ("improvements", "distance")}
-        plain["l2"] = [None if v is None else round(v, 5) for v in plain["l2"]]
-        plain |= {name: list(map(int, plain[name])) for name in ("attacked", "succeeded")}
-        plain["seconds"] = round(self.outcome.seconds, 1)
+        outcome = self.outcome
+        plain: dict[str, Any] = {"queries": outcome.queries.tolist(), "budget": outcome.budget, "rows": outcome.rows}
+        plain["l2"] = [None if v != v else round(v, 5) for v in outcome.l2.tolist()]
+        plain |= {name: getattr(outcome, name).int().tolist() for name in ("attacked", "succeeded")}
         columns = {name: [round(v, 4) if v == v else None for v in getattr(self, name).tolist()] for name in COLUMNS}
-        return plain | columns | {"improvements": from_curves(self.outcome.improvements, 5)}
+        return plain | columns | {"improvements": from_curves(outcome.improvements, 5)}
 
     @classmethod
     def from_numbers(cls, numbers: Numbers) -> Traced:
-        outcome = AttackOutcome.from_plain({**numbers, "improvements": to_curves(numbers["improvements"])})
+        columns = {name: torch.tensor(numbers[name], dtype=torch.bool) for name in ("attacked", "succeeded")}
+        outcome = AttackOutcome(
+            **columns, queries=torch.tensor(numbers["queries"]), l2=torch.tensor(or_nan(numbers["l2"]), dtype=torch.float64),
+            budget=numbers["budget"], rows=numbers["rows"], improvements=to_curves(numbers["improvements"]),
+        )  # fmt: skip
         return cls(outcome, *(torch.tensor(or_nan(numbers[name]), dtype=torch.float64) for name in COLUMNS))
 
     def median(self, values: Tensor) -> Estimate:

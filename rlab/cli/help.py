@@ -201,7 +201,7 @@ _EXAMPLES = (
     ("rlab benchmark run bench/digits -m my=my_module:net", "Grade a model."),
     ("rlab benchmark run bench/digits -m my_module:net --require flip=0.5", "Exit with 1 if its accuracy is lower."),
     ("rlab corrupt demo:digits demo:digits", "Measure a model under fifteen kinds of corruptions."),
-    ("rlab corrupt my_module:net photos --baseline runs/old", "Also show the mCE and the worst case."),
+    ("rlab corrupt my_module:net photos --baseline runs/old", "Also show the mean corruption error (mCE)."),
     ("rlab harden demo:digits demo:digits", "Train a model on its failures, and measure it before and after."),
     ("rlab harden my_module:net photos --epochs 5 --test held-out", "Choose the epochs and test on other data."),
     ("rlab audit audit.yaml --out runs/audit", "Run the pipeline and check the file's requirements."),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -68,8 +67,8 @@ def run_comparison(
         config = {**(settings or {}), "name": name, "budget": budget, "seed": seed, "counted": COUNTED}
         named = {key: contents.mark() for key, contents in named_in(config).items()}
         about = {"config": config, "named": named, "data": data, "model": victim, "attack": contenders[name]}
-        values = resume.step(f"attack {name}", Contents(about), lambda: run(name, None).plain(), stale="remake")
-        return AttackOutcome.from_plain(values)
+        values = resume.step(f"attack {name}", Contents(about), lambda: dict(vars(run(name, None))), stale="remake")
+        return AttackOutcome.stored(values)
 
     outcomes, failed = dict[str, AttackOutcome](), dict[str, str]()
     needs = {name: contender.needs for name, contender in contenders.items()}
@@ -189,8 +188,3 @@ class Comparison(Report):
         blocks: list[Block] = [Charts(anytime_charts(curves, self.distance)), *self.tables(), *failed]
         title = f"Attacks compared{'' if folder is None else f': {folder.name}'}"
         return Page(title, [Section("Attacks", [*blocks, Text(RULES, quiet=True)])], lead=lead, numbers=numbers)
-
-    def write(self, folder: Path) -> None:
-        """Leave out how long each attack took, so that equal runs write equal files."""
-        timeless = {name: replace(outcome, seconds=math.nan) for name, outcome in self.outcomes.items()}
-        Report.write(replace(self, outcomes=timeless), folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -67,10 +66,10 @@ class PolicyContender(Contender):
     def __call__(
         self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
     ) -> AttackOutcome:
-        before, began = victim.rows.total(), time.perf_counter()
+        before = victim.rows.total()
         options = self.options.model_copy(update={"budget": budget, "seed": seed})
         result = run_attack(options, victim, batch, progress=progress, workers=self.workers)
-        return outcome_of(result, victim.rows.total() - before, time.perf_counter() - began)
+        return outcome_of(result, victim.rows.total() - before)
 
 
 @parts_of.register
@@ -78,7 +77,7 @@ def _parts(contender: PolicyContender) -> Mapping[str, object]:
     return {"options": contender.options}  # who does the work decides nothing
 
 
-def outcome_of(result: AttackResult, rows: int, seconds: float = 0.0) -> AttackOutcome:
+def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
     """The result of a policy as an outcome; `rows` is the total that reached the model."""
     return AttackOutcome(
         attacked=result.attacked,
@@ -87,7 +86,6 @@ def outcome_of(result: AttackResult, rows: int, seconds: float = 0.0) -> AttackO
         l2=result.final["l2"].double().masked_fill(~result.succeeded, math.nan),
         budget=result.setting.budget,
         rows=rows,
-        seconds=seconds,
         improvements=result.improvements,
         distance=result.setting.distance,
     )

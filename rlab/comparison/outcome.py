@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -21,12 +21,11 @@ from rlab.errors import DataError
 from rlab.progress import Progress, quiet
 from rlab.results.result import WITHIN
 from rlab.stats import NOTHING, Estimate, Floats, estimate, median, over_seeds, share_estimate
-from rlab.storage.files import finite
 from rlab.victims.base import Victim
 
 SURROGATES = "surrogates' gradients"  # what an attack needs, in the words of the table
 FREE_PIXELS, PALETTE = "free pixels", "a palette"
-COLUMNS = {"attacked": torch.bool, "succeeded": torch.bool, "queries": torch.int64, "l2": torch.float64}
+COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class AttackOutcome:
     l2: Tensor  # (n,) float, with the data scaled to [0, 1]; NaN without success
     budget: int
     rows: int  # all rows that reached the model, verification and rows after the flip included
-    seconds: float = 0.0
     improvements: tuple[Improvements, ...] = ()  # (n) each nearer flip as (queries so far, distance)
     distance: Measure = "l2"  # the distance in `improvements`
 
@@ -75,22 +73,11 @@ class AttackOutcome:
         """The outcome of the first `samples`; `rows` still counts all."""
         return replace(self, **{name: getattr(self, name)[:samples] for name in (*COLUMNS, "improvements")})
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON values, with None instead of NaN."""
-        columns = {name: getattr(self, name).tolist() for name in COLUMNS}
-        rest = {name: getattr(self, name) for name in ("budget", "rows", "seconds", "improvements", "distance")}
-        plain: dict[str, Any] = finite(columns | rest)
-        return plain
-
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> AttackOutcome:
-        """Read what `plain` returned; improvements and distance are optional."""
-        names = {each.name for each in fields(cls)}
-        known = {"improvements": (), "distance": "l2"} | {name: values[name] for name in names & values.keys()}
-        for name, dtype in COLUMNS.items():
-            known[name] = torch.tensor([math.nan if v is None else v for v in values[name]], dtype=dtype)
-        known["improvements"] = tuple(tuple((at, far) for at, far in flips) for flips in known["improvements"])
-        return cls(**known)
+    def stored(cls, values: Mapping[str, Any]) -> AttackOutcome:
+        """The outcome with these fields, as a step of a run stores them."""
+        flips = tuple(tuple((at, far) for at, far in each) for each in values["improvements"])
+        return cls(**{**values, "improvements": flips})
 
 
 class Contender(ABC):

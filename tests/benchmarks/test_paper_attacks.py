@@ -218,7 +218,7 @@ def test_every_row_is_counted_and_none_beyond_the_budget(spec: str, reduce: bool
 def test_seeds_decide_and_samples_do_not_depend_on_each_other(spec: str) -> None:
     surrogates = Linear(margin=0.8, seed=3), Linear(margin=0.8)
     one, same = (attack(spec, Linear(margin=0.8), *surrogates, budget=12) for _ in "ab")
-    assert replace(one, seconds=0.0).plain() == replace(same, seconds=0.0).plain()
+    assert (one.queries.tolist(), one.improvements) == (same.queries.tolist(), same.improvements)
     alone = attack(spec, Linear(margin=0.8), *surrogates, budget=12, n=1)
     assert alone.queries[0] == one.queries[0]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import torch
 from rlab.comparison import AttackOutcome, Figures, l2_ratio, query_ratio
 from rlab.errors import DataError
 from rlab.stats import median
+from rlab.storage.files import read_tree, write_tree
 from tests.comparison.planted import outcome
 
 
@@ -73,12 +74,12 @@ def test_outcomes_that_do_not_match_are_refused() -> None:
             ratio(two, one)
 
 
-def test_outcomes_survive_json() -> None:
-    before = replace(outcome([10, 20], [1.25, None]), improvements=(((3, 2.5), (10, 1.25)), ()), distance="linf")
-    after = AttackOutcome.from_plain(json.loads(json.dumps(before.plain())))
-    assert after.plain() == before.plain()
+def test_outcomes_survive_a_step(tmp_path: Path) -> None:
+    before = replace(outcome([10, 20], [1 / 3, None]), improvements=(((3, 2.5), (10, 1 / 3)), ()), distance="linf")
+    write_tree(tmp_path / "step", dict(vars(before)))
+    after = AttackOutcome.stored(read_tree(tmp_path / "step"))
+    assert after.l2[0] == before.l2[0]
+    assert (after.distance, after.budget, after.rows) == (before.distance, before.budget, before.rows)
     assert torch.isnan(after.l2[1])
     assert after.improvements == before.improvements
     assert before.first(1).queries.tolist() == [10]
-    third = replace(before, l2=torch.tensor([1 / 3, math.nan], dtype=torch.float64))
-    assert AttackOutcome.from_plain(third.plain()).l2[0] == 1 / 3
