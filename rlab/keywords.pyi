@@ -23,7 +23,7 @@ class SharedKeywords(TypedDict, total=False):
     patch: int | str | Sequence[int] | None
     channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     simulator: str | Simulator | None
-    learn: str | None
+    learn: int | str | None
     goal: str | Goal | None
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None

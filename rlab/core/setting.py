@@ -18,18 +18,20 @@ from rlab.predictions.kinds import Prediction
 
 @dataclass(frozen=True)
 class Learned:
-    """The simulator that an attack used: its students, and the queries that were spent to learn."""
+    """The simulator that an attack used: its students, and the queries that were spent only to learn."""
 
     students: int
     answers: int  # that the students learned from
     agreement: float  # with the model, on inputs kept aside
     queries: int
+    here: bool  # whether the queries were spent in this run, or before it
     used: bool = True  # whether they agree often enough to be of use
 
     def __str__(self) -> str:
+        when = "in" if self.here else "before"
         learned = f"{self.students} students of {self.answers:,} answers agree with the model on {self.agreement:.0%}"
         out = "" if self.used else ", too few to be of use: the search left them out"
-        return f"{self.queries:,} queries before this run; {learned} of inputs kept aside{out}"
+        return f"{self.queries:,} queries {when} this run; {learned} of inputs kept aside{out}"
 
 
 @dataclass(frozen=True)

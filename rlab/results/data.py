@@ -158,9 +158,15 @@ class ResultData:
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
 
     @property
+    def learning_queries(self) -> int:
+        """Queries that this run spent only to learn a simulator."""
+        learned = self.setting.learned
+        return learned.queries if learned is not None and learned.here else 0
+
+    @property
     def total_queries(self) -> int:
-        """All queries of the run."""
-        return int(self.queries.sum())
+        """All queries of the run: of the samples, and of learning."""
+        return int(self.queries.sum()) + self.learning_queries
 
     def distances(self) -> tuple[Tensor, Tensor]:
         """(n,), (n,): the minimised distance of the first flip and of the stored one, which may not be the nearest; or NaN."""

@@ -90,6 +90,7 @@ def attack_summary(result: ResultData) -> dict[str, float]:
         **{f"median_{key}": figures[key].median for key in keys},
         **{f"mean_{key}": figures[key].mean for key in ("queries", "l2")},
         "queries": result.total_queries,
+        "queries_learn": result.learning_queries,
     }
 
 

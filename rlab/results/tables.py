@@ -60,6 +60,7 @@ def run_facts(result: ResultData) -> dict[str, str]:
     """All figures of a run as text."""
     sums = dict(zip(STORED, result.queries.sum(0).tolist(), strict=False))
     spread = [f"{count:,} {phase}" for phase, count in sums.items()]
+    spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
     return {
         **summary_facts(result),
         "SNR": f"{figures_of(result)['snr'].text} dB",

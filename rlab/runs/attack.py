@@ -21,6 +21,7 @@ from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
+from rlab.learning.simulator import SIMULATOR, Simulator
 from rlab.present.report import REPORT
 from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import HeldInputs, Keep
@@ -29,6 +30,7 @@ from rlab.runs import chunk_work
 from rlab.runs.chunk_work import ChunkWork, FinishedChunk, FinishedRows, chunk_tasks, samples_of
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
+from rlab.runs.learn import learn_first
 from rlab.runs.options import AttackOptions
 from rlab.runs.recheck import check_same_model
 from rlab.runs.stages import Stages, ask_clean, check_stages, cut
@@ -63,7 +65,7 @@ def run_attack(
     run = AttackRun(recipe, victim, samples, workers or InProcess(victim), progress, keep)
     with ExitStack() as stack:
         held = folder is None
-        if folder is None and run.learns:  # students learn from files
+        if folder is None and run.options is not None and run.options.learn is not None:  # students learn from files
             folder = Path(stack.enter_context(TemporaryDirectory())) / "run"
         with run.opened(folder, {} if held else run.question(config or {}), config or {}):
             for made, chunks in run.stages():
@@ -94,10 +96,10 @@ class AttackRun:
         self.options = recipe if isinstance(recipe, AttackOptions) else None  # from which workers build the attack
         if isinstance(recipe, Attack):
             self.attack = recipe
-        else:
-            self.attack = recipe.build(samples)
+        else:  # an attack that learns first is built without students, to find mistakes before it learns
+            self.attack = recipe.model_copy(update={} if recipe.learning.stages else {"learn": None}).build(samples)
             _say_left_out(recipe)
-            if recipe.learn is not None:
+            if recipe.learning.stages:
                 check_stages(recipe, self.attack)
         if self.attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
             raise OptionError("a cache hides how much answers vary: leave out noisy or the cache")
@@ -109,12 +111,12 @@ class AttackRun:
     @property
     def learns(self) -> bool:
         """Whether the run learns from its own answers."""
-        return self.options is not None and self.options.learn is not None
+        return self.options is not None and bool(self.options.learning.stages)
 
     @property
     def _stages(self) -> list[slice]:
         """The samples of each stage; one stage if the run does not learn."""
-        return cut(len(self.samples), self.options.stages if self.options else ())
+        return cut(len(self.samples), self.options.learning.stages if self.options else ())
 
     @property
     def sent(self) -> Path | None:
@@ -160,7 +162,7 @@ class AttackRun:
             resume.finish(files.ARRAYS, files.SAMPLES)
 
     def _begin(self, resume: Resume, config: Mapping[str, Any]) -> None:
-        """Make the folder, and check that the model of a stopped run is the same."""
+        """Make the folder, learn a simulator if the options say so, and check that the model of a stopped run is the same."""
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         resume.create()
         write_config(resume.folder, config)
@@ -169,6 +171,12 @@ class AttackRun:
                 resume.drop(key)  # its arrays were deleted
         (resume.folder / PARTS).mkdir(exist_ok=True)
         self.resume = resume
+        if self.options is not None and self.options.learn is not None and not self.learns:
+            folder = resume.folder / SIMULATOR
+            simulator = learn_first(self.options, self.victim, self.samples, folder, config, self.progress)
+            self.options = self.options.model_copy(update={"simulator": simulator})
+            self.attack = self.options.build(self.samples)
+            _say_left_out(self.options)
         size = self.attack.chunk if self.executor.on_gpu else chunk_size(self.attack, self.victim, self.samples)
         self._plan(size, resume)
         if self.todo:
@@ -262,7 +270,8 @@ class AttackRun:
 
 def _say_left_out(options: AttackOptions) -> None:
     """Say before the first query if the search does without the students."""
-    if (simulator := options.read_simulator()) is not None and simulator.weak:
+    simulator = options.simulator if options.learn is not None else options.read_simulator()
+    if isinstance(simulator, Simulator) and simulator.weak:
         advice = "the attack leaves them out; learn with more queries or more inputs"
         give_notice(f"{simulator.weak}: {advice}")
 

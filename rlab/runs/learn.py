@@ -26,7 +26,7 @@ from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
 from rlab.errors import DataError, ModelError, OptionError, give_notice
 from rlab.filters import check_palette
-from rlab.filters.palette import refuse_pixels
+from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers, Plan, ask, shuffled
 from rlab.learning.distil import FEWEST, Say, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
@@ -34,9 +34,11 @@ from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.answers import earlier_answers
 from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.inputs import Data, Model, plain_input, taken
+from rlab.runs.learning_options import FEWEST_QUERIES
+from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import PaletteOptions, make_grid, make_palette
 from rlab.runs.understood import Understood, show
-from rlab.storage.config import check_keywords, takes, write_config
+from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.journal import Journal, journal_path
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from rlab.keywords import LearnKeywords
 
 
-FEWEST_QUERIES = 32  # to learn from
 # Answers of earlier runs, the bounds of their data, and whether labels are several per sample.
 Stored = tuple[Answers, tuple[float, float], bool]
 
@@ -110,7 +111,30 @@ def learn(
         need_classes(victim, "learn")
         show(Understood(samples, (victim,)))
         config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **config}
-        return Lessons(declared, victim, samples, before, tell).run(folder, config)
+        return Lessons(declared, victim, samples, before, tell, shown=True).run(folder, config)
+
+
+def learn_first(
+    options: AttackOptions,
+    victim: Victim,
+    samples: Samples,
+    folder: Path,
+    config: Mapping[str, Any],
+    progress: Progress,
+) -> Simulator:
+    """The simulator of an attack that learns before its first query, from its own samples or from earlier runs."""
+    own = tuple(spec for spec in options.palette or () if not by_gradient(spec) and spec != PIXELS)
+    learning = options.learning
+    given: dict[str, Any] = {
+        "queries": learning.queries or FEWEST_QUERIES,
+        "palette": own or None,
+        "seed": options.seed,
+    }
+    given |= {"patch": options.patch, "channels": options.channels}
+    declared = check(LearnOptions, given, "the options of learning")
+    asked = (None, None) if learning.runs else (victim, samples)
+    lessons = Lessons(declared, asked[0], asked[1], learning.runs, lambda line: progress(Said(line)))
+    return lessons.run(folder, {"model": config.get("model"), **declared.plain(), "from": list(learning.runs)})
 
 
 @dataclass(frozen=True)
@@ -122,6 +146,7 @@ class Lessons:
     samples: Samples | None
     earlier: tuple[str, ...]
     tell: Say = nothing
+    shown: bool = False  # whether a bar of its own shows the queries
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
         """Learn in a folder that belongs to this configuration; None is a folder for the moment."""
@@ -177,7 +202,8 @@ class Lessons:
 
     def _learn(self, plan: Plan | None, stored: Stored | None, resume: Resume) -> Simulator:
         parts = [] if stored is None else [stored[0]]
-        with bar(plan.queries, "querying") if plan is not None else nullcontext(quiet) as progress:
+        shown = plan is not None and self.shown
+        with bar(plan.queries if plan else 0, "querying") if shown else nullcontext(quiet) as progress:
             if plan is not None:
                 parts.append(self._ask(plan, resume, progress))
             answers = Answers.join(parts)

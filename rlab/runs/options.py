@@ -166,7 +166,9 @@ class AttackOptions(LearningOptions, PaletteOptions):
             chunk=chunk,
             paced=whole.chunk is None,
             label=label(whole.policy, policy, whole._helpers(trusted)),
-            learned=None if simulator is None or whole.learn is not None else _learned(simulator),
+            learned=None
+            if simulator is None or whole.learning.stages
+            else _learned(simulator, bool(whole.learning.queries)),
             seed=whole.seed,
             until=whole.until,
             distance=whole.distance,
@@ -241,6 +243,6 @@ def usual_goal(batch: Samples) -> str:
     return str(MultiLabel()) if batch.target == "classes" and batch.y.dim() > 1 else USUAL[batch.target]
 
 
-def _learned(simulator: Simulator) -> Learned:
+def _learned(simulator: Simulator, here: bool) -> Learned:
     card = simulator.card
-    return Learned(len(card.students), card.answers, card.agreement, card.queries, not simulator.weak)
+    return Learned(len(card.students), card.answers, card.agreement, card.queries, here, not simulator.weak)

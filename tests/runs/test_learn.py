@@ -18,7 +18,7 @@ import torch
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import FolderError, InputError, OptionError
-from rlab.learning.simulator import FILE
+from rlab.learning.simulator import FILE, SIMULATOR
 from rlab.results.page import summary_blocks
 from rlab.results.result import AttackResult
 from rlab.victims.torch_module import TorchVictim
@@ -184,6 +184,25 @@ def test_students_join_surrogates_and_serve_free_pixels(surrogates: int) -> None
     assert result.setting.policy == f"auto -> pixels with {named}3 students"
 
 
+@pytest.mark.slow
+def test_learning_within_an_attack_counts_for_its_total(tmp_path: Path) -> None:
+    victim = linear_victim()
+    batch = samples(victim)
+    result = rlab.attack(victim, batch, learn=40, out=tmp_path / "run", **ATTACK)
+    assert victim.rows["learn"] == 40
+    assert result.summary()["queries"] == victim.rows.total()
+    assert result.learning_queries == AttackResult.load(tmp_path / "run").learning_queries == 40
+    assert "40 queries in this run" in str(result)
+    assert (tmp_path / "run" / SIMULATOR / FILE).exists()
+    assert_same(rlab.attack(victim, batch, learn=40, **ATTACK), result)
+    before = victim.rows.total()
+    rlab.attack(victim, batch, learn=40, out=tmp_path / "run", **ATTACK)
+    assert victim.rows.total() == before
+    with pytest.raises(FolderError):  # before anything is spent on learning
+        rlab.attack(victim, batch, learn=50, out=tmp_path / "run", **ATTACK)
+    assert victim.rows.total() == before
+
+
 def test_answers_of_earlier_runs_cost_nothing(tmp_path: Path) -> None:
     victim = linear_victim()
     batch = samples(victim)
@@ -201,9 +220,9 @@ def test_answers_of_earlier_runs_cost_nothing(tmp_path: Path) -> None:
 
 def test_both_a_simulator_and_learning_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="leave out one"):
-        rlab.attack(linear_victim(), bright_batch(2, 4), simulator="sim.safetensors", learn="stages")
-    with pytest.raises(OptionError, match="run `rlab learn` and pass its folder as simulator"):
-        rlab.attack(linear_victim(), bright_batch(2, 4), learn="3000")
+        rlab.attack(linear_victim(), bright_batch(2, 4), simulator="sim.safetensors", learn=40)
+    with pytest.raises(OptionError, match="only for `rlab attack`"):
+        rlab.compare(linear_victim(), samples(linear_victim()), learn=40, policies="auto,random", budget=8)
 
 
 def npz(folder: Path, n: int = 40) -> Path:

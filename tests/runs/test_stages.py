@@ -162,7 +162,7 @@ def test_invalid_ways_to_learn(learn: object) -> None:
 
 
 def test_stages_by_default_and_in_the_former_spelling() -> None:
-    assert options(learn="stages").stages == BOUNDARIES
+    assert options(learn="stages").learning.stages == BOUNDARIES
     with pytest.raises(OptionError, match=r"stages.*removed: .*learn='stages:256,1024'"):
         check(AttackOptions, {"stages": "256"})
     with pytest.raises(TypeError, match="learn='stages:256,1024'"):
