@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LOOSE = {path.name for path in PACKAGE.glob("*.py")}
 LONGEST_FILE, LONGEST_PAPER, LONGEST_FUNCTION, MOST_PARAMETERS = 300, 450, 60, 8
 MOST_LOOSE_FILES, MOST_LAYERS = 8, 12
-MOST_LINES = 47_600  # of all files; it only ever falls
+MOST_LINES = 44_450  # of all files; it only ever falls
 
 
 def module_name(path: Path) -> str:

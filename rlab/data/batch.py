@@ -133,8 +133,9 @@ def _check_dense(value: object) -> None:
     """Refuse what is no tensor, or none with values in rows."""
     odd = not isinstance(value, Tensor) or value.is_nested or value.is_quantized or value.is_meta
     if odd or not isinstance(value, Tensor) or value.layout != torch.strided or not value.dim():
-        found = value.layout if isinstance(value, Tensor) else type(value).__name__
-        raise DataError(f"expected x and y as dense tensors, got {found}: pass lists and arrays as rlab.load((x, y))")
+        found = f"{value.dim()} dimensions, {value.layout}" if isinstance(value, Tensor) else type(value).__name__
+        dense = "expected x and y as dense tensors whose first dimension is the samples"
+        raise DataError(f"{dense}, got {found}: pass lists and arrays as rlab.load((x, y))")
 
 
 @dataclass(frozen=True, repr=False)

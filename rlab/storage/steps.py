@@ -81,5 +81,5 @@ def read_steps(folder: Path, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def check_part(path: Path) -> None:
     """Refuse arrays that differ from what their step wrote; those of no step are not checked."""
     step = stored_step(path.parent.parent, unquote(path.stem)) if path.parent.name == PARTS else None
-    if step is not None:
+    if step is not None and step.arrays is not None:
         check_digest(path, step.arrays)
