@@ -29,8 +29,8 @@ RECIPES = {
 @pytest.mark.parametrize(
     ("model", "data", "size", "title"),
     [
-        ("demo:digits", "demo:digits", (8, 8), "demo:digits: 12 images from demo:digits"),
-        ("timm:resnet18", "sets/photos", (224, 224), "timm:resnet18: 12 images from photos"),
+        ("demo:digits", "demo:digits", (8, 8), "digits CNN: 12 handwritten digits"),
+        ("timm:resnet18", "sets/photos", (224, 224), "resnet18: 12 images from photos"),
         ("my_module:net", "beats.npz", (256,), "my_module:net: 12 signals from beats.npz"),
         ("nets/small.onnx", "clips", (8, 32, 32), "small.onnx: 12 clips from clips"),
         ("https://user:word@models.example/v1?key=1", "photos", (8, 8), "models.example: 12 images from photos"),

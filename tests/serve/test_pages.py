@@ -62,7 +62,7 @@ def test_the_list_shows_what_came_of_each_run(client: httpx.Client, root: Path):
     result, page = AttackResult.load(root / "run_digits"), client.get("/").text
     row = next(row for row in page.split("<tr>") if "/run/run_digits" in row)
     for told in (
-        "demo:digits: 3 images from demo:digits",
+        "digits CNN: 3 handwritten digits",
         *result.key_figures(),
         *result.key_figures().values(),
     ):
